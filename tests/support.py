@@ -1,0 +1,120 @@
+"""Render projects from this checkout and run commands in them: what the tests of every tier share."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import copier
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mlstack"
+PRESETS = ("solo", "startup", "large-org")
+
+
+@cache
+def template_source() -> Path:
+    """A copy of the working tree without .git and ignored files: Copier then renders what is on disk, not the last tag or commit."""
+    source = Path(mkdtemp(prefix="mlstack-template-"))
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "copier.yml", "presets", "template"]
+    for name in subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0"):
+        if name and (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, source / name)
+    return source
+
+
+def setup_env() -> dict[str, str]:
+    """Environment for `make setup`: a folder of wheels that pip is configured with (then the backend is left to it), else PyTorch's CPU index."""
+    env = dict(os.environ, UV_PYTHON=sys.executable)
+    env.pop("VIRTUAL_ENV", None)
+    env.pop("PYTHONPATH", None)
+    asked = subprocess.run([sys.executable, "-m", "pip", "config", "get", "global.find-links"], capture_output=True, text=True)
+    links = env.get("UV_FIND_LINKS") or asked.stdout.strip()
+    env.setdefault("TORCH_BACKEND", "" if links else "cpu")
+    return env | ({"UV_FIND_LINKS": links} if links else {})
+
+
+@dataclass(frozen=True)
+class Project:
+    """A generated project."""
+
+    path: Path
+
+    @property
+    def answers(self) -> dict[str, Any]:
+        answers: dict[str, Any] = yaml.safe_load((self.path / ".copier-answers.yml").read_text("utf-8"))
+        return answers
+
+    @property
+    def package(self) -> str:
+        return str(self.answers["package_name"])
+
+    @property
+    def python(self) -> Path:
+        """The project's own interpreter, once `make setup` has run."""
+        return self.path / ".venv" / "bin" / "python"
+
+    def files(self) -> list[str]:
+        """Every file as a relative POSIX path, sorted, without what commands leave behind."""
+        skip = {".git", ".venv", "runs", "__pycache__", ".ruff_cache", ".mypy_cache", ".pytest_cache"}
+        found = (path.relative_to(self.path) for path in self.path.rglob("*") if path.is_file())
+        return sorted(path.as_posix() for path in found if not skip & set(path.parts))
+
+    def run(
+        self, *command: str | Path, check: bool = True, timeout: float = 600, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command in the project; a failure raises with everything it printed."""
+        done = subprocess.run(
+            [str(part) for part in command],
+            cwd=self.path,
+            env=setup_env() | dict(env or {}),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        if check and done.returncode:
+            raise AssertionError(f"{command} exited {done.returncode}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def make(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """`make TARGET VARIABLE=value ...` in the project."""
+        return self.run("make", "--no-print-directory", *arguments, **options)
+
+    def cli(self, *arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+        """`python -m PACKAGE ...` with the project's own interpreter."""
+        return self.run(self.python, "-m", self.package, *arguments, **options)
+
+
+def render(dest: Path, **answers: Any) -> Project:
+    """Generate a project from the working tree; questions that are not answered take their defaults."""
+    copier.run_copy(str(template_source()), dest, data=answers, defaults=True, quiet=True)
+    return Project(dest)
+
+
+@cache
+def shared_project() -> Project:
+    """A default project with its environment, kept between test runs and made anew when its requirements change.
+
+    For checks that need a project's dependencies but not its own installation (mypy, ruff, a package found through PYTHONPATH).
+    """
+    fresh = render(Path(mkdtemp(prefix="mlstack-shared-")) / "project")
+    key = sha256(sys.version.encode())
+    for name in ("pyproject.toml", "constraints.txt", "Makefile"):
+        key.update((fresh.path / name).read_bytes())
+    kept = Project(CACHE / "envs" / f"project-{key.hexdigest()[:16]}")
+    if not (kept.path / ".ready").exists():
+        shutil.rmtree(kept.path, ignore_errors=True)
+        shutil.copytree(fresh.path, kept.path)
+        kept.make("setup", timeout=1800)
+        (kept.path / ".ready").touch()
+    return kept
