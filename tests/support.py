@@ -24,7 +24,7 @@ PRESETS = ("solo", "startup", "large-org")
 def template_source() -> Path:
     """A copy of the working tree without .git and ignored files: Copier then renders what is on disk, not the last tag or commit."""
     source = Path(mkdtemp(prefix="mlstack-template-"))
-    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "copier.yml", "presets", "template"]
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "copier.yml", "questions.jinja", "presets", "template"]
     for name in subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0"):
         if name and (ROOT / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
