@@ -24,7 +24,7 @@ PRESETS = ("solo", "startup", "large-org")
 def template_source() -> Path:
     """A copy of the working tree without .git and ignored files: Copier then renders what is on disk, not the last tag or commit."""
     source = Path(mkdtemp(prefix="mlstack-template-"))
-    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "copier.yml", "questions.jinja", "presets", "template"]
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "copier.yml", "questions.jinja", "licenses", "presets", "template"]
     for name in subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0"):
         if name and (ROOT / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
@@ -37,10 +37,11 @@ def setup_env() -> dict[str, str]:
     env = dict(os.environ, UV_PYTHON=sys.executable)
     env.pop("VIRTUAL_ENV", None)
     env.pop("PYTHONPATH", None)
-    asked = subprocess.run([sys.executable, "-m", "pip", "config", "get", "global.find-links"], capture_output=True, text=True)
-    links = env.get("UV_FIND_LINKS") or asked.stdout.strip()
-    env.setdefault("TORCH_BACKEND", "" if links else "cpu")
-    return env | ({"UV_FIND_LINKS": links} if links else {})
+    if "UV_FIND_LINKS" not in env and (pip := shutil.which("pip")):
+        asked = subprocess.run([pip, "config", "get", "global.find-links"], capture_output=True, text=True)
+        env["UV_FIND_LINKS"] = asked.stdout.strip()
+    env.setdefault("TORCH_BACKEND", "" if env.get("UV_FIND_LINKS") else "cpu")
+    return env
 
 
 @dataclass(frozen=True)

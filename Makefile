@@ -1,0 +1,65 @@
+# What this repository can do; `make` lists it.
+#   DEMO_DIR   where `make demo` generates its project
+#   ARGS       passed on to pytest:   make test-render ARGS="-k hostile"
+DEMO_DIR ?= demo-project
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/mlstack
+SYSTEM_UV := $(shell command -v uv 2>/dev/null)
+# The tools' environment: shared by all checkouts, made anew when its requirements change.
+ENV := $(CACHE)/envs/tools-$(shell { cat pyproject.toml; python3 --version; } | git hash-object --stdin | cut -c1-12)
+PYTHON := $(ENV)/bin/python
+UV := $(or $(SYSTEM_UV),$(ENV)/bin/uv)
+
+# PyTorch's CPU build: from a folder of wheels where pip is configured with one, else from PyTorch's own index.
+export UV_FIND_LINKS ?= $(shell pip config get global.find-links 2>/dev/null)
+export TORCH_BACKEND ?= $(if $(UV_FIND_LINKS),,cpu)
+
+help: ## List these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s%s\n", $$1, $$2 }' Makefile
+
+demo: $(ENV)/.ready ## Generate a project, set it up, train, evaluate, export, predict (in DEMO_DIR=demo-project)
+	@test ! -e $(DEMO_DIR) || { echo "error: $(DEMO_DIR) exists; remove it or choose another: make demo DEMO_DIR=..." >&2; exit 2; }
+	$(ENV)/bin/copier copy --quiet --defaults --vcs-ref HEAD --data project_name="Demo project" . $(DEMO_DIR)
+	$(MAKE) --no-print-directory -C $(DEMO_DIR) setup train evaluate export
+	$(DEMO_DIR)/.venv/bin/python tests/write_digits.py $(DEMO_DIR)/pictures
+	$(MAKE) --no-print-directory -C $(DEMO_DIR) predict ARGS=pictures
+	@echo
+	@echo "$(DEMO_DIR) is a complete project. Its README.md is the way in, docs/guide.md the map; 'make' in it lists the commands."
+	@echo "Your own project:  $(ENV)/bin/copier copy $(CURDIR) ../my-project"
+
+test: test-render test-smoke ## Everything that pip alone can set up
+
+test-render: $(ENV)/.ready ## What is generated, for every preset and pair of choices
+	$(PYTHON) -m pytest tests/render $(ARGS)
+
+test-smoke: $(ENV)/.ready ## Set up, train, kill, resume, evaluate, export and predict in each preset's project
+	$(PYTHON) -m pytest tests/smoke $(ARGS)
+
+test-all: $(ENV)/.ready ## The exhaustive form: every kill point
+	MLSTACK_EXHAUSTIVE=1 $(PYTHON) -m pytest tests $(ARGS)
+
+bench: $(ENV)/.ready ## Measure against bare loops and Copier's own floor (docs/benchmarks.md)
+	$(PYTHON) benchmarks/run.py $(ARGS)
+
+lint: $(ENV)/.ready ## Check style and types of this repository
+	$(PYTHON) -m pre_commit run --all-files --show-diff-on-failure
+
+# Universal: every Python and system. Without the packages of CUDA, which each build of torch pins itself.
+constraints: $(ENV)/.ready ## Bring template/constraints.txt to the newest versions
+	rm -rf $(CACHE)/constraints
+	$(ENV)/bin/copier copy --quiet --defaults --vcs-ref HEAD --data python_version=3.11 . $(CACHE)/constraints
+	echo "torch==2.13.0" | UV_FIND_LINKS= $(UV) pip compile --quiet --universal --all-extras --no-header --no-annotate --constraints - \
+		--upgrade $(CACHE)/constraints/pyproject.toml > $(CACHE)/constraints/new.txt
+	{ echo "# The versions that were tested together. Your own go into constraints.local.txt (docs/guide.md)."; \
+		grep -Ev '^(nvidia|cuda|triton)' $(CACHE)/constraints/new.txt; } > template/constraints.txt
+
+$(ENV)/.ready: pyproject.toml
+ifeq ($(SYSTEM_UV),)
+	python3 -m venv $(ENV)
+	$(PYTHON) -m pip install --quiet uv
+else
+	$(UV) venv --quiet --allow-existing --python python3 $(ENV)
+endif
+	$(UV) pip install --quiet --python $(ENV) --group dev
+	touch $@
+
+.PHONY: help demo test test-render test-smoke test-all bench lint constraints
