@@ -2,10 +2,12 @@
 #   DEMO_DIR   where `make demo` generates its project
 #   ARGS       passed on to pytest:   make test-render ARGS="-k hostile"
 DEMO_DIR ?= demo-project
+# What the constraints hold torch at; the whole set is tested together.
+TORCH ?= torch==2.13.0
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/mlstack
 SYSTEM_UV := $(shell command -v uv 2>/dev/null)
 # The tools' environment: shared by all checkouts, made anew when its requirements change.
-ENV := $(CACHE)/envs/tools-$(shell { cat pyproject.toml; python3 --version; } | git hash-object --stdin | cut -c1-12)
+ENV := $(CACHE)/envs/tools-$(shell { sed -n '/^dev = /,/^]/p' pyproject.toml; python3 --version; } | git hash-object --stdin | cut -c1-12)
 PYTHON := $(ENV)/bin/python
 UV := $(or $(SYSTEM_UV),$(ENV)/bin/uv)
 
@@ -41,18 +43,18 @@ bench: $(ENV)/.ready ## Measure against bare loops and Copier's own floor (docs/
 	$(PYTHON) benchmarks/run.py $(ARGS)
 
 lint: $(ENV)/.ready ## Check style and types of this repository
-	$(PYTHON) -m pre_commit run --all-files --show-diff-on-failure
+	PATH=$(ENV)/bin:$$PATH pre-commit run --all-files --show-diff-on-failure
 
 # Universal: every Python and system. Without the packages of CUDA, which each build of torch pins itself.
 constraints: $(ENV)/.ready ## Bring template/constraints.txt to the newest versions
 	rm -rf $(CACHE)/constraints
 	$(ENV)/bin/copier copy --quiet --defaults --vcs-ref HEAD --data python_version=3.11 . $(CACHE)/constraints
-	echo "torch==2.13.0" | UV_FIND_LINKS= $(UV) pip compile --quiet --universal --all-extras --no-header --no-annotate --constraints - \
+	echo "$(TORCH)" | UV_FIND_LINKS= $(UV) pip compile --quiet --universal --all-extras --no-header --no-annotate --constraints - \
 		--upgrade $(CACHE)/constraints/pyproject.toml > $(CACHE)/constraints/new.txt
 	{ echo "# The versions that were tested together. Your own go into constraints.local.txt (docs/guide.md)."; \
 		grep -Ev '^(nvidia|cuda|triton)' $(CACHE)/constraints/new.txt; } > template/constraints.txt
 
-$(ENV)/.ready: pyproject.toml
+$(ENV)/.ready:
 ifeq ($(SYSTEM_UV),)
 	python3 -m venv $(ENV)
 	$(PYTHON) -m pip install --quiet uv

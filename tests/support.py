@@ -22,9 +22,9 @@ PRESETS = ("solo", "startup", "large-org")
 
 @cache
 def template_source() -> Path:
-    """A copy of the working tree without .git and ignored files: Copier then renders what is on disk, not the last tag or commit."""
+    """A copy of the working tree without .git: Copier renders what is on disk, not the last tag or commit."""
     source = Path(mkdtemp(prefix="mlstack-template-"))
-    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "copier.yml", "questions.jinja", "licenses", "presets", "template"]
+    listed = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", ".", ":!tests")
     for name in subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0"):
         if name and (ROOT / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
@@ -33,7 +33,10 @@ def template_source() -> Path:
 
 
 def setup_env() -> dict[str, str]:
-    """Environment for `make setup`: a folder of wheels that pip is configured with (then the backend is left to it), else PyTorch's CPU index."""
+    """The environment for `make setup`, with PyTorch's CPU build.
+
+    It comes from a folder of wheels where pip is configured with one, else from PyTorch's own index.
+    """
     env = dict(os.environ, UV_PYTHON=sys.executable)
     env.pop("VIRTUAL_ENV", None)
     env.pop("PYTHONPATH", None)
@@ -106,7 +109,8 @@ def render(dest: Path, **answers: Any) -> Project:
 def shared_project() -> Project:
     """A default project with its environment, kept between test runs and made anew when its requirements change.
 
-    For checks that need a project's dependencies but not its own installation (mypy, ruff, a package found through PYTHONPATH).
+    For checks that need a project's dependencies but not its own installation: mypy, or a package found
+    through PYTHONPATH.
     """
     fresh = render(Path(mkdtemp(prefix="mlstack-shared-")) / "project")
     key = sha256(sys.version.encode())

@@ -1,4 +1,4 @@
-"""Write a few of scikit-learn's test digits as picture files; runs in a project's environment: write_digits.py FOLDER."""
+"""Write a few of scikit-learn's test digits as pictures into a folder. Runs in a project's environment."""
 
 import sys
 from pathlib import Path
