@@ -1,0 +1,1 @@
+"""The package of this project; `python -m <package> --help` lists its commands."""

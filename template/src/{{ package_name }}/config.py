@@ -1,0 +1,201 @@
+"""The configuration of a run, and where its values come from.
+
+Precedence: command line > environment (<PACKAGE>__TRAINER__MAX_EPOCHS) > experiment file > default.
+"""
+
+import argparse
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    CliSettingsSource,
+    CliSuppress,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from .errors import UserError
+from .section import Section
+from .settings import DataSettings, ModelSettings, TaskSettings
+from .tracking import AVAILABLE
+
+ENV_PREFIX = f"{__package__.upper()}__"
+
+
+class TrainerSettings(Section):
+    """How the model is trained."""
+
+    max_epochs: int = Field(20, ge=1, description="passes over the training data")
+    max_steps: int | None = Field(None, ge=1, description="stop after so many steps")
+    global_batch_size: int = Field(64, ge=1, description="examples a step, over all processes together")
+    accumulation_steps: int = Field(1, ge=1, description="parts a process cuts its batch into, to save memory")
+    max_grad_norm: float | None = Field(None, gt=0, description="clip the gradient to this norm")
+    patience: int | None = Field(None, ge=1, description="stop after so many epochs without a better model")
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = Field("auto", description="arithmetic of the forward pass")
+    device: Literal["auto", "cpu", "cuda", "mps"] = Field("auto", description="where to train")
+    compile: bool = Field(False, description="compile the model before training")
+    deterministic: bool = Field(False, description="the same bits every time on a GPU too, at some speed")
+    read_workers: int = Field(0, ge=0, description="threads that read data ahead; 0 for data in memory")
+    log_every: int = Field(20, ge=1, description="steps between two lines of training metrics")
+    checkpoint_every: int | None = Field(None, ge=1, description="steps between checkpoints within an epoch")
+    overfit_one_batch: bool = Field(False, description="train on the first batch alone, to see that it can be learned")
+    profile: bool = Field(False, description="profile the first steps and write a trace")
+
+
+class OptimizerSettings(Section):
+    """How the weights are updated."""
+
+    name: Literal["adamw", "sgd"] = "adamw"
+    learning_rate: float = Field(1e-3, gt=0, description="the highest learning rate of the schedule")
+    weight_decay: float = Field(0.01, ge=0, description="decoupled for adamw")
+    momentum: float = Field(0.9, ge=0, lt=1, description="of sgd")
+    schedule: Literal["constant", "cosine", "linear"] = Field("cosine", description="after the warm-up")
+    warmup_steps: int = Field(0, ge=0, description="steps over which the learning rate rises")
+
+
+class TrackingSettings(Section):
+    """Where metrics go beside the run directory."""
+
+    trackers: tuple[str, ...] = Field(AVAILABLE, description=f"any of: {', '.join(AVAILABLE) or 'none'}")
+
+    @field_validator("trackers")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name not in AVAILABLE:
+                raise ValueError(f"no tracker {name!r} in this project, which has: {', '.join(AVAILABLE) or 'none'}")
+        return names
+
+
+class Config(Section):
+    """Everything that decides how a run turns out."""
+
+    schema_version: CliSuppress[Literal[1]] = 1
+    name: str = Field("", pattern=r"^[\w.-]*$", description="of the experiment; empty takes the file's")
+    runs_dir: Path = Field(Path("runs"), description="folder of all runs")
+    seed: int = Field(0, ge=0, lt=2**32, description="decides initial weights, order of the data and augmentation")
+    data: DataSettings = DataSettings()
+    model: ModelSettings = ModelSettings()
+    task: TaskSettings = TaskSettings()
+    trainer: TrainerSettings = TrainerSettings()
+    optimizer: OptimizerSettings = OptimizerSettings()
+    tracking: TrackingSettings = TrackingSettings()
+
+
+class _Sources(Config, BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, env_nested_delimiter="__", nested_model_default_partial_update=True
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return env_settings, init_settings
+
+
+def add_flags(parser: argparse.ArgumentParser) -> CliSettingsSource[Any]:
+    """Add one flag a setting, such as --trainer.max-epochs."""
+    return CliSettingsSource(
+        _Sources,
+        root_parser=parser,
+        cli_kebab_case=True,
+        cli_implicit_flags=True,
+        cli_avoid_json=True,
+        cli_hide_none_type=True,
+        cli_exit_on_error=False,
+    )
+
+
+def load_config(
+    file: Path, flags: CliSettingsSource[Any] | None = None, args: argparse.Namespace | None = None
+) -> Config:
+    """Resolve the configuration; every problem is a UserError that names the key."""
+    values = read_yaml(file)
+    _check_environment()
+    try:
+        source = None if flags is None or args is None else flags(parsed_args=args)
+        loaded = _Sources(_cli_settings_source=source, **values)  # type: ignore[call-arg, unused-ignore]
+    except ValidationError as error:
+        raise UserError(_explain(error, file, values)) from None
+    except SettingsError as error:
+        raise UserError(f"{error}; a list in the environment is written as JSON, such as '[\"a\"]'") from None
+    config = Config.model_construct(**{name: getattr(loaded, name) for name in Config.model_fields})
+    return config if config.name else config.model_copy(update={"name": file.stem})
+
+
+def read_yaml(file: Path) -> dict[str, Any]:
+    """Read a mapping from a YAML file."""
+    try:
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        near = ", ".join(sorted(path.as_posix() for path in file.parent.glob("*.yaml")))
+        raise UserError(f"{file}: no such file{f'; there are: {near}' if near else ''}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: cannot be read ({error})") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{file}: not valid YAML ({error})") from None
+    if not isinstance(values or {}, dict):
+        raise UserError(f"{file}: must hold keys and values, such as 'seed: 1'")
+    return {str(key): value for key, value in (values or {}).items()}
+
+
+def write_yaml(file: Path, config: Config) -> None:
+    file.write_text(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
+
+
+def _check_environment() -> None:
+    known = {ENV_PREFIX + "__".join(path).upper() for path in _paths(Config)}
+    for name in os.environ:
+        if name.upper().startswith(ENV_PREFIX) and name.upper() not in known:
+            raise UserError(f"environment variable {name}: no such setting{_nearest(name.upper(), known)}")
+
+
+def _paths(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _paths(field.annotation, (*above, name))
+        yield (*above, name)
+
+
+def _nearest(word: str, known: set[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(word, sorted(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _explain(error: ValidationError, file: Path, values: Mapping[str, Any]) -> str:
+    """One line for the first of pydantic's errors: where it is, what is allowed, what was given."""
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    key = ".".join(path)
+    where = (
+        f"{file}: {key}"
+        if _holds(values, path)
+        else f"{ENV_PREFIX}{'__'.join(path).upper()} or --{key.replace('_', '-')}"
+    )
+    if first["type"] == "extra_forbidden":
+        section = key.rpartition(".")[0]
+        siblings = {".".join(known) for known in _paths(Config) if ".".join(known[:-1]) == section}
+        return f"{where}: no such key{_nearest(key, siblings)}; allowed: {', '.join(sorted(siblings))}"
+    return f"{where}: {first['msg'].removeprefix('Value error, ')} (got {first['input']!r})"
+
+
+def _holds(values: Any, path: list[str]) -> bool:
+    for part in path:
+        if not isinstance(values, dict) or part not in values:
+            return isinstance(values, list)
+        values = values[part]
+    return True

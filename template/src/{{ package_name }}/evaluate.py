@@ -1,0 +1,96 @@
+"""Measure a model on a split; the result does not depend on the number of processes."""
+
+import argparse
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from . import distributed
+from .backend import Model, inference, run_model, to_numpy, to_tensors
+from .check import build_datasets
+from .checkpoint import load_model
+from .contract import BaseTask, Examples, Report
+from .distributed import Runtime
+from .errors import UserError
+from .loading import read_batches
+from .run import Checkpoint, Run, find_run, write_json
+from .tracking import build_tracker
+
+
+def compute_sums(
+    runtime: Runtime, task: BaseTask, model: Model, examples: Examples, batch_size: int, workers: int = 0
+) -> dict[str, NDArray[np.float64]]:
+    """The task's sums over a split, with "loss" and "count"; each example is seen once, by one rank."""
+    mine = np.arange(runtime.rank, len(examples), runtime.world_size)
+    parts = [mine[start : start + batch_size] for start in range(0, len(mine), batch_size)]
+    sums: dict[str, NDArray[np.float64]] = {}
+    batches = read_batches(examples, parts, None, workers)
+    hidden = None if runtime.is_main else True  # None: shown on a terminal only
+    with inference(model):
+        for arrays in tqdm(batches, "evaluate", len(parts), unit="batch", disable=hidden, delay=2, leave=False):
+            batch = to_tensors(arrays, runtime.device)
+            with runtime.autocast():
+                outputs = run_model(model, batch)
+                loss = task.compute_loss(outputs, batch)
+            add = {name: to_numpy(value) for name, value in task.compute_sums(outputs, batch).items()}
+            add |= {"loss": to_numpy(loss.total), "count": np.asarray(float(loss.count))}
+            for name, value in add.items():
+                sums[name] = sums.get(name, np.zeros(())) + value.astype(np.float64)
+    total: dict[str, NDArray[np.float64]] = {}
+    for part in runtime.gather(sums):
+        for name, value in part.items():
+            total[name] = total.get(name, np.zeros(())) + value
+    return total
+
+
+def compute_metrics(task: BaseTask, sums: dict[str, NDArray[np.float64]]) -> dict[str, float]:
+    """The mean loss and the task's metrics."""
+    metrics = {"loss": float(sums["loss"] / sums["count"])}
+    return metrics | {name: float(value) for name, value in task.compute_metrics(sums).items()}
+
+
+def evaluate(run: Run, split: str, which: Checkpoint) -> tuple[dict[str, float], Report]:
+    """Evaluate a run's checkpoint; metrics, tables and pictures go to the run directory and its trackers."""
+    config, task, model, state = load_model(run, which)
+    examples: Examples = getattr(build_datasets(config.data), split)
+    if len(examples) == 0:
+        raise UserError(f"data: the {split} split is empty")
+    with distributed.start(config.trainer) as runtime:
+        batch_size, workers = config.trainer.global_batch_size, config.trainer.read_workers
+        sums = compute_sums(runtime, task, runtime.place(model), examples, batch_size, workers)
+    metrics, report = compute_metrics(task, sums), task.build_report(sums)
+    folder = run.path / "evaluation" / split
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "metrics.json", {"checkpoint": which, "step": state.step, **metrics})
+    write_json(folder / "tables.json", dict(report.tables))
+    tracker = build_tracker(config.tracking.trackers, run.path, config.model_dump(mode="json"))
+    tracker.log_metrics({f"{split}/{name}": value for name, value in metrics.items()}, state.step, state.epoch)
+    for name, png in report.pictures.items():
+        (folder / f"{name}.png").write_bytes(png)
+        tracker.log_picture(f"{split}/{name}", png, state.step)
+    tracker.finish("finished")
+    return metrics, report
+
+
+def main(args: argparse.Namespace) -> None:
+    run = find_run(args.run, needs=f"checkpoints/{args.checkpoint}.pt")
+    metrics, report = evaluate(run, args.split, args.checkpoint)
+    for name, rows in report.tables.items():
+        print(f"\n{name}")
+        print_table(rows)
+    print(f"\n{run.path} ({args.checkpoint} checkpoint) on {args.split}:")
+    for name, value in metrics.items():
+        print(f"  {name:<12} {value:.4f}")
+    print(f"details: {run.path / 'evaluation' / args.split}", file=sys.stderr)
+
+
+def print_table(rows: list[dict[str, Any]]) -> None:
+    """Print rows of cells in columns."""
+    cells = [[f"{v:.4f}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows]
+    lines = [list(map(str, rows[0])) if rows else [], *cells]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

@@ -1,0 +1,43 @@
+"""Pictures as arrays: the same for training and for prediction, so that the two never drift apart."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+
+
+class ImageError(ValueError):
+    """The file is not a picture, is damaged, or is too large to open safely."""
+
+
+def read_image(path: Path, shape: tuple[int, int, int]) -> NDArray[np.float32]:
+    """Read a picture, grey or colour and of any size, as float32[height, width, channels] in [0, 1].
+
+    Transparency is laid on white. Raises ImageError, whose text names the file.
+    """
+    height, width, channels = shape
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as file:
+                image = _without_transparency(file).convert("L" if channels == 1 else "RGB")
+                image = image.resize((width, height), Image.Resampling.BILINEAR)
+    except FileNotFoundError:
+        raise ImageError(f"{path}: no such file") from None
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        reason = "the file is empty" if path.is_file() and path.stat().st_size == 0 else str(error).split("\n")[0]
+        raise ImageError(f"{path}: not a readable picture ({reason})") from None
+    return np.asarray(image, dtype=np.float32).reshape(shape) / np.float32(255)
+
+
+def _without_transparency(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I;16"):
+        return image.point(lambda value: value / 257).convert("L")
+    if not image.has_transparency_data:
+        return image
+    layer = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)

@@ -1,0 +1,112 @@
+"""The directory of one run: runs/<experiment>/<time>-<id>/."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import secrets
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from .errors import UserError
+
+Status = Literal["running", "finished", "failed", "interrupted"]
+Checkpoint = Literal["best", "last"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory and the names of what is in it."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The experiment and the run, such as baseline/20260101T120000Z-1a2b3c."""
+        return f"{self.path.parent.name}/{self.path.name}"
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def model(self) -> Path:
+        return self.path / "model.onnx"
+
+    def checkpoint(self, which: Checkpoint) -> Path:
+        return self.path / "checkpoints" / f"{which}.pt"
+
+    def read_status(self) -> dict[str, Any]:
+        try:
+            status = json.loads((self.path / "status.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return status if isinstance(status, dict) else {}
+
+    def write_status(self, status: Status, **more: object) -> None:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        write_json(
+            self.path / "status.json",
+            {"status": status, "pid": os.getpid(), "host": socket.gethostname(), "time": now, **more},
+        )
+
+
+def new_run(runs_dir: Path, experiment: str, name: str | None) -> Run:
+    """Make an empty run directory, or find the one that already has this name."""
+    stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+    run = Run(runs_dir / experiment / (name or stamp))
+    (run.path / "checkpoints").mkdir(parents=True, exist_ok=name is not None)
+    return run
+
+
+def find_run(path: Path | None, runs_dir: Path = Path("runs"), needs: str = "config.yaml") -> Run:
+    """The run at `path`, or the newest one; it must have the file `needs`."""
+    if path is not None:
+        if not path.is_dir():
+            raise UserError(f"{path}: no such run directory")
+        if not (path / needs).is_file():
+            raise UserError(f"{path}: holds no {needs}, so it is not a run that can be used here")
+        return Run(path)
+    found = [file.parents[needs.count("/")] for file in runs_dir.glob(f"*/*/{needs}")]
+    if not found:
+        raise UserError(f"{runs_dir}: no run with {needs} yet; start one: python -m {__package__} train")
+    return Run(max(found, key=lambda folder: (folder.stat().st_mtime, folder.name)))
+
+
+def write_json(file: Path, data: object) -> None:
+    """Write a JSON file whole or not at all."""
+    temporary = file.with_name(file.name + ".tmp")
+    temporary.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    temporary.replace(file)
+
+
+def describe_environment(hardware: dict[str, object], data_version: str) -> dict[str, object]:
+    """What a run depended on beside its configuration: code, versions, machine, data."""
+    commit = _git("rev-parse", "HEAD")
+    packages = sorted({(d.metadata["Name"], d.version) for d in importlib.metadata.distributions()})
+    return {
+        "commit": commit or None,
+        "dirty": bool(_git("status", "--porcelain")) if commit else None,
+        "command": sys.argv,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "hardware": hardware,
+        "data_version": data_version,
+        "packages": dict(packages),
+    }
+
+
+def _git(*args: str) -> str:
+    try:
+        return subprocess.run(["git", *args], capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""

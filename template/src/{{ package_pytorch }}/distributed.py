@@ -1,0 +1,166 @@
+"""Processes, devices and precision. No other file knows about ranks."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from types import FrameType
+from typing import Any, TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+from torch.nn.parallel import DistributedDataParallel
+
+from .backend import Model
+from .config import TrainerSettings
+from .errors import UserError
+
+T = TypeVar("T")
+_DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass
+class Runtime:
+    """This process among the others (rank 0 is the main one), its device and its precision."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+    device: torch.device
+    precision: str
+    stop_requested: bool = False
+
+    @property
+    def is_main(self) -> bool:
+        return self.rank == 0
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        dtype = _DTYPES[self.precision]
+        return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype)
+
+    def place(self, model: Model) -> Model:
+        return model.to(self.device)
+
+    def wrap_model(self, model: Model, compiled: bool) -> Model:
+        """The same weights, compiled if asked, with gradients averaged over all processes in each backward pass."""
+        if compiled:
+            model = cast(Model, torch.compile(model))
+        if self.world_size == 1:
+            return model
+        return DistributedDataParallel(model, [self.device] if self.device.type == "cuda" else None)
+
+    def accumulate(self, model: Model, last: bool) -> AbstractContextManager[Any]:
+        """Around the forward and backward pass of a part of a batch: only the last part exchanges gradients."""
+        return nullcontext() if last or not isinstance(model, DistributedDataParallel) else model.no_sync()
+
+    def sum_over_ranks(self, values: Sequence[float]) -> list[float]:
+        if self.world_size == 1:
+            return list(values)
+        tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(tensor)
+        summed: list[float] = tensor.tolist()
+        return summed
+
+    def gather(self, value: T) -> list[T]:
+        """The value of every rank, on every rank; any plain object."""
+        values: list[T] = [value] * self.world_size
+        if self.world_size > 1:
+            dist.all_gather_object(values, value)
+        return values
+
+    def on_main(self, function: Callable[[], T]) -> T:
+        """Call the function on rank 0 and hand its result, or its UserError, to every rank."""
+        answer: list[Any] = [None, None]
+        if self.is_main:
+            try:
+                answer[0] = function()
+            except UserError as error:
+                answer[1] = error
+        if self.world_size > 1:
+            dist.broadcast_object_list(answer, device=self.device)
+        if answer[1] is not None:
+            raise answer[1]
+        result: T = answer[0]
+        return result
+
+    def describe(self) -> dict[str, object]:
+        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
+        return {"device": name, "world_size": self.world_size, "precision": self.precision, "cpus": os.cpu_count()}
+
+
+@contextmanager
+def start(trainer: TrainerSettings) -> Iterator[Runtime]:
+    """Join the other processes that a launcher started (torchrun sets the environment), if any."""
+    rank, local_rank, world_size = (int(os.environ.get(key, 0)) for key in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
+    world_size = max(1, world_size)
+    device = choose_device(trainer.device, local_rank)
+    if trainer.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+    if world_size > 1:
+        _join(rank, world_size, device)
+    runtime = Runtime(rank, local_rank, world_size, device, choose_precision(trainer.precision, device))
+    with _stop_on_signal(runtime):
+        yield runtime
+    if world_size > 1:
+        dist.destroy_process_group()
+
+
+def choose_device(wanted: str, local_rank: int) -> torch.device:
+    """CUDA (or ROCm), else Apple's mps, else the CPU; several processes on one mps device do not exist."""
+    if wanted == "auto":
+        alone = "WORLD_SIZE" not in os.environ
+        wanted = "cuda" if torch.cuda.is_available() else "mps" if alone and torch.mps.is_available() else "cpu"
+    if wanted == "cuda":
+        if local_rank >= torch.cuda.device_count():
+            found = torch.cuda.device_count()
+            raise UserError(f"trainer.device: cuda device {local_rank} is not there, PyTorch sees {found} of them")
+        torch.cuda.set_device(local_rank)
+        return torch.device("cuda", local_rank)
+    if wanted == "mps" and not torch.mps.is_available():
+        raise UserError("trainer.device: mps is not available on this machine")
+    return torch.device(wanted)
+
+
+def choose_precision(wanted: str, device: torch.device) -> str:
+    """bf16 from NVIDIA's Ampere on, fp16 on Volta, Turing and the P100, else fp32."""
+    if wanted == "fp16" and device.type == "cpu":
+        raise UserError("trainer.precision: fp16 needs a GPU; use fp32 or bf16 on the CPU")
+    if wanted != "auto" or device.type != "cuda":
+        return "fp32" if wanted == "auto" else wanted
+    if torch.cuda.is_bf16_supported(including_emulation=False):
+        return "bf16"
+    capability = torch.cuda.get_device_capability(device)
+    return "fp16" if capability >= (7, 0) or capability == (6, 0) else "fp32"
+
+
+def _join(rank: int, world_size: int, device: torch.device) -> None:
+    store, *_ = next(iter(rendezvous("env://", rank, world_size, timeout=timedelta(minutes=10))))
+    # torchrun keeps the store over a restart: without a prefix of its own an attempt reads the keys of the last one.
+    attempt = PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=attempt, rank=rank, world_size=world_size)
+
+
+@contextmanager
+def _stop_on_signal(runtime: Runtime) -> Iterator[None]:
+    """Ctrl-C or SIGTERM asks the loop to save and stop; a second Ctrl-C ends a lone process at once."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if runtime.stop_requested and number == signal.SIGINT and runtime.world_size == 1:
+            raise KeyboardInterrupt
+        runtime.stop_requested = True
+        if runtime.is_main:
+            print("\nstopping after this step", file=sys.stderr)
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
