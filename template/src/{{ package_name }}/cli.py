@@ -1,6 +1,7 @@
-"""The command line. Nothing heavy is imported before a command has been parsed."""
+"""The command line. Nothing heavy is imported before a command's arguments have been parsed."""
 
 import argparse
+import difflib
 import errno
 import importlib
 import os
@@ -15,7 +16,7 @@ from .errors import UserError
 PROGRAM = f"python -m {__package__}"
 COMMANDS = {
     "train": "train a model, or go on with a run",
-    "evaluate": "measure a run's model on a split: metrics, tables, pictures",
+    "evaluate": "measure a run's model: metrics, tables, pictures",
     "export": "write a run's model for prediction: model.onnx and model.json",
     "predict": "predict files or folders with an exported model",
     "check": "pass one tiny batch through your four files",
@@ -26,18 +27,23 @@ class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line, and where help is."""
 
     def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message} (see: {self.prog} --help)")
+        unknown = message.removeprefix("unrecognized arguments: ").split()[0].split("=")[0]
+        near = difflib.get_close_matches(unknown, self._option_string_actions, n=1)
+        raise UserError(f"{message}{f'; did you mean {near[0]}?' if near else ''} (see: {self.prog} --help)")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, 1 for a failure, 2 for bad input, 130 when interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        args = build_parser(words[0] if words else "").parse_args(words)
-        if args.command is None:
-            build_parser("").print_help()
+        if not words or words[0] in ("-h", "--help"):
+            lines = [f"  {name:<10}{text}" for name, text in COMMANDS.items()]
+            print("\n".join([f"usage: {PROGRAM} COMMAND ...; each command has its own --help\n", *lines]))
             return 0
-        importlib.import_module(f".{args.command}", __package__).main(args)
+        if words[0] not in COMMANDS:
+            raise UserError(f"{words[0]}: no such command; there are: {', '.join(COMMANDS)}")
+        args = build_parser(words[0]).parse_args(words[1:])
+        importlib.import_module(f".{words[0]}", __package__).main(args)
     except UserError as error:
         return _report(error)
     except KeyboardInterrupt:
@@ -51,50 +57,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def build_parser(command: str) -> argparse.ArgumentParser:
-    """The parser of all commands, with the settings of the configuration only where `command` takes them."""
-    parser = Parser(prog=PROGRAM, description="Commands of this project; each has its own --help.")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    parsers = {name: commands.add_parser(name, help=text, description=text) for name, text in COMMANDS.items()}
-    _add_train(parsers["train"])
-    for name in ("evaluate", "export"):
-        parsers[name].add_argument("run", nargs="?", type=Path, help="a run directory (default: the newest)")
-        parsers[name].add_argument("--checkpoint", choices=["best", "last"], default="best")
-    parsers["evaluate"].add_argument("--split", choices=["val", "test"], default="test")
-    parsers["export"].add_argument("--format", choices=["onnx", "pt2", "torchscript"], default="onnx")
-    predict = parsers["predict"]
-    predict.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="files, or folders of them")
-    predict.add_argument("--model", type=Path, metavar="RUN", help="folder with model.onnx (default: the newest run)")
-    predict.add_argument("--format", choices=["table", "jsonl"], default="table")
-    _add_experiment(parsers["check"])
+def build_parser(command: str) -> Parser:
+    parser = Parser(prog=f"{PROGRAM} {command}", description=COMMANDS[command], allow_abbrev=False)
+    add = parser.add_argument
+    if command in ("train", "check"):
+        baseline = Path("configs/experiment/baseline.yaml")
+        add("--experiment", type=Path, default=baseline, metavar="FILE", help=f"YAML file (default: {baseline})")
+    if command == "train":
+        resume = "go on with a run from its last checkpoint (default: the newest run)"
+        add("--resume", nargs="?", type=Path, const=Path(), metavar="RUN", help=resume)
+        add("--run-name", metavar="NAME", help="name of the run directory; a run that has it already goes on")
+        add("--dry-run", action="store_true", help="print the resolved configuration and stop")
+    if command in ("evaluate", "export"):
+        add("run", nargs="?", type=Path, metavar="RUN", help="a run directory (default: the newest)")
+        add("--checkpoint", choices=["best", "last"], default="best", help="default: best")
+    if command == "evaluate":
+        add("--split", choices=["val", "test"], default="test", help="default: test")
+    if command == "export":
+        add("--format", choices=["onnx", "pt2", "torchscript"], default="onnx", help="default: onnx")
+    if command == "predict":
+        add("paths", nargs="+", type=Path, metavar="PATH", help="files, or folders of them")
+        add("--model", type=Path, metavar="RUN", help="folder with model.onnx (default: the newest run that has one)")
+        add("--format", choices=["table", "jsonl"], default="table", help="default: table")
     if command in ("train", "check"):
         from .config import add_flags
 
-        parser_of_settings = parsers[command]
-        options = parser_of_settings.format_usage().split(" ", 1)[1].strip()
-        parser_of_settings.usage = f"{options} [--section.key VALUE ...]"
-        parser_of_settings.set_defaults(flags=add_flags(parser_of_settings))
+        parser.usage = parser.format_usage().removeprefix("usage: ").strip() + " [--section.key VALUE ...]"
+        parser.set_defaults(flags=add_flags(parser))
     return parser
-
-
-def _add_train(parser: argparse.ArgumentParser) -> None:
-    _add_experiment(parser)
-    parser.add_argument(
-        "--resume",
-        nargs="?",
-        type=Path,
-        const=Path(),
-        metavar="RUN",
-        help="go on with a run from its last checkpoint (default: the newest run)",
-    )
-    parser.add_argument("--run-name", help="name of the run directory; a run that has it already goes on")
-    parser.add_argument("--dry-run", action="store_true", help="print the resolved configuration and stop")
-
-
-def _add_experiment(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--experiment", type=Path, metavar="FILE", help="YAML file (default: configs/experiment/baseline.yaml)"
-    )
 
 
 def _report(error: UserError) -> int:

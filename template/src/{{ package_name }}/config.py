@@ -4,8 +4,10 @@ Precedence: command line > environment (<PACKAGE>__TRAINER__MAX_EPOCHS) > experi
 """
 
 import argparse
+import difflib
 import os
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -128,7 +130,7 @@ def load_config(
         source = None if flags is None or args is None else flags(parsed_args=args)
         loaded = _Sources(_cli_settings_source=source, **values)  # type: ignore[call-arg, unused-ignore]
     except ValidationError as error:
-        raise UserError(_explain(error, file, values)) from None
+        raise UserError(_explain(error, file)) from None
     except SettingsError as error:
         raise UserError(f"{error}; a list in the environment is written as JSON, such as '[\"a\"]'") from None
     config = Config.model_construct(**{name: getattr(loaded, name) for name in Config.model_fields})
@@ -169,33 +171,21 @@ def _paths(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tupl
         yield (*above, name)
 
 
-def _nearest(word: str, known: set[str]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(word, sorted(known), n=1)
+def _nearest(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.8)
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _explain(error: ValidationError, file: Path, values: Mapping[str, Any]) -> str:
-    """One line for the first of pydantic's errors: where it is, what is allowed, what was given."""
+def _explain(error: ValidationError, file: Path) -> str:
+    """One line for the first of pydantic's errors: where the value came from, what is allowed, what was given."""
     first = error.errors()[0]
-    path = [str(part) for part in first["loc"]]
-    key = ".".join(path)
-    where = (
-        f"{file}: {key}"
-        if _holds(values, path)
-        else f"{ENV_PREFIX}{'__'.join(path).upper()} or --{key.replace('_', '-')}"
-    )
+    key = ".".join(map(str, first["loc"]))
+    flag, variable = "--" + key.replace("_", "-"), ENV_PREFIX + key.replace(".", "__").upper()
+    where = flag if any(word.split("=")[0] == flag for word in sys.argv) else variable
+    where = where if where == flag or variable in os.environ else f"{file}: {key}"
     if first["type"] == "extra_forbidden":
         section = key.rpartition(".")[0]
-        siblings = {".".join(known) for known in _paths(Config) if ".".join(known[:-1]) == section}
-        return f"{where}: no such key{_nearest(key, siblings)}; allowed: {', '.join(sorted(siblings))}"
-    return f"{where}: {first['msg'].removeprefix('Value error, ')} (got {first['input']!r})"
-
-
-def _holds(values: Any, path: list[str]) -> bool:
-    for part in path:
-        if not isinstance(values, dict) or part not in values:
-            return isinstance(values, list)
-        values = values[part]
-    return True
+        allowed = sorted(".".join(path) for path in _paths(Config) if ".".join(path[:-1]) == section)
+        return f"{where}: no such key{_nearest(key, allowed)}; allowed: {', '.join(allowed)}"
+    got = "" if isinstance(first["input"], Mapping) else f" (got {first['input']!r})"
+    return f"{where}: {first['msg'].removeprefix('Value error, ')}{got}"

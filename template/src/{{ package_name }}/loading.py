@@ -57,6 +57,14 @@ def read_batches(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
+def batch_parts(order: Indices, steps: range, size: int, pieces: int, rank: int, world_size: int) -> list[Indices]:
+    """The indices that a rank reads, `pieces` arrays a step: its contiguous share of each global batch of `size`."""
+    share = size // world_size
+    piece = share // pieces
+    starts = [step * size + rank * share + offset for step in steps for offset in range(0, share, piece)]
+    return [order[start : start + piece] for start in starts]
+
+
 def data_version(datasets: Datasets) -> str:
     """A fingerprint of the data: sizes, facts, and up to 64 examples of each split, evenly spaced."""
     digest = sha256(datasets.facts.model_dump_json().encode())

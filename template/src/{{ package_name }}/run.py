@@ -8,11 +8,15 @@ import secrets
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
+from .config import Config, load_config, write_yaml
 from .errors import UserError
 
 Status = Literal["running", "finished", "failed", "interrupted"]
@@ -60,12 +64,48 @@ class Run:
         )
 
 
-def new_run(runs_dir: Path, experiment: str, name: str | None) -> Run:
-    """Make an empty run directory, or find the one that already has this name."""
+def open_run(config: Config, resumed: Run | None, name: str | None) -> Run:
+    """Make a run directory, or go on in the one given or so named, with the settings that it began with."""
     stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
-    run = Run(runs_dir / experiment / (name or stamp))
-    (run.path / "checkpoints").mkdir(parents=True, exist_ok=name is not None)
+    run = resumed or Run(config.runs_dir / config.name / (name or stamp))
+    (run.path / "checkpoints").mkdir(parents=True, exist_ok=True)
+    if run.config.is_file():
+        before = load_config(run.config)
+        for key in ("seed", "data", "model", "task", "trainer.global_batch_size"):
+            if attrgetter(key)(before) != attrgetter(key)(config):
+                raise UserError(f"{key}: cannot change while {run.path} goes on; start a new run instead")
+        error = run.read_status().get("error")
+        if error and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0:
+            raise UserError(f"not tried again: {error}", exit_code=1)
+    write_yaml(run.config, config)
     return run
+
+
+class StopRequested(Exception):
+    """Ctrl-C or SIGTERM arrived, and the last step is in the checkpoint."""
+
+
+@contextmanager
+def recorded(run: Run, is_main: bool) -> Iterator[None]:
+    """Keep status.json true, however training ends."""
+    write = run.write_status if is_main else lambda status, **more: None
+    write("running")
+    try:
+        yield
+    except StopRequested:
+        write("interrupted")
+        hint = f"python -m {__package__} train --resume {run.path}"
+        raise UserError(f"interrupted, and saved; go on with: {hint}", exit_code=130) from None
+    except KeyboardInterrupt:
+        write("interrupted")
+        raise
+    except UserError as error:
+        write("failed", error=str(error))
+        raise
+    except BaseException:
+        write("failed")
+        raise
+    write("finished")
 
 
 def find_run(path: Path | None, runs_dir: Path = Path("runs"), needs: str = "config.yaml") -> Run:

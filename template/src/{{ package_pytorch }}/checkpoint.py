@@ -1,7 +1,7 @@
 """Checkpoints: complete or absent, tensors and plain values only."""
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +14,10 @@ from .errors import UserError
 from .model import build_model
 from .run import Checkpoint, Run
 from .settings import DataFacts
+from .state import TrainState
 from .task import Task
 
 SCHEMA_VERSION = 1
-
-
-@dataclass
-class TrainState:
-    """Where a run is: everything that changes while it trains, beside the weights and the optimizer."""
-
-    epoch: int = 0
-    step_in_epoch: int = 0
-    step: int = 0
-    best: float | None = None
-    epochs_since_best: int = 0
-    window_total: float = 0.0
-    window_count: float = 0.0
 
 
 def save(
@@ -76,6 +64,15 @@ def load(path: Path) -> dict[str, Any]:
     if content["schema_version"] > SCHEMA_VERSION:
         raise UserError(f"{path}: schema_version {content['schema_version']} is newer than this code; update it")
     return content
+
+
+def restore(path: Path, model: Model, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> TrainState:
+    """Put a checkpoint into the model and the optimizer, so that training goes on as if it had never stopped."""
+    content = load(path)
+    restore_weights(path, model, content)
+    optimizer.load_state_dict(content["optimizer"])
+    scaler.load_state_dict(content["scaler"])
+    return TrainState(**content["state"])
 
 
 def restore_weights(path: Path, model: Model, content: dict[str, Any]) -> None:

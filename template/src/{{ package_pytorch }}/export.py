@@ -1,6 +1,7 @@
 """Export a trained model, and compare what it returns with the original."""
 
 import argparse
+import logging
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -65,17 +66,20 @@ def describe(task: BaseTask, signature: Signature) -> dict[str, Any]:
 
 def write_onnx(prediction: Prediction, sample: tuple[Tensor, ...], file: Path) -> Callable[[Arrays], Arrays]:
     signature = prediction.signature
-    torch.onnx.export(
-        prediction,
-        sample,
-        file,
-        dynamo=True,
-        external_data=False,
-        verbose=False,
-        input_names=[item.name for item in signature.inputs],
-        output_names=[item.name for item in signature.outputs],
-        dynamic_shapes=dynamic_shapes(signature),
-    )
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns that torchvision is not installed
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        torch.onnx.export(
+            prediction,
+            sample,
+            file,
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+            input_names=[item.name for item in signature.inputs],
+            output_names=[item.name for item in signature.outputs],
+            dynamic_shapes=dynamic_shapes(signature),
+        )
     return Predictor(file.parent).predict
 
 

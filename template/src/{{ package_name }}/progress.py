@@ -1,0 +1,52 @@
+"""What a user and the trackers see of training while it goes on."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from tqdm import tqdm
+
+from .distributed import Runtime
+from .state import TrainState
+from .tracking import Tracker
+
+
+@dataclass
+class Progress:
+    """Averages the loss between two lines of metrics, and shows the latest figures."""
+
+    runtime: Runtime
+    tracker: Tracker
+    monitored: str
+    since: float = field(default_factory=time.perf_counter)
+    examples: int = 0
+    latest: dict[str, float] = field(default_factory=dict)
+
+    def bar(self, state: TrainState, steps: int) -> Any:
+        hidden = None if self.runtime.is_main else True  # None: shown on a terminal only
+        name = f"epoch {state.epoch + 1}"
+        return tqdm(total=steps, initial=state.step_in_epoch, desc=name, unit="step", leave=False, disable=hidden)
+
+    def log_train(self, state: TrainState, learning_rate: float) -> None:
+        now = time.perf_counter()
+        metrics = {
+            "train/loss": state.window_total / state.window_count,
+            "train/learning_rate": learning_rate,
+            "train/examples_per_second": self.examples / max(now - self.since, 1e-9),
+        }
+        self.tracker.log_metrics(metrics, state.step, state.epoch)
+        self.latest |= metrics
+        state.window_total = state.window_count = 0.0
+        self.since, self.examples = now, 0
+
+    def log_val(self, state: TrainState, metrics: dict[str, float]) -> None:
+        self.tracker.log_metrics({f"val/{name}": value for name, value in metrics.items()}, state.step, state.epoch)
+        self.latest[f"val/{self.monitored}"] = metrics[self.monitored]
+
+    def show_epoch(self, state: TrainState, max_epochs: int) -> None:
+        if self.runtime.is_main:
+            tqdm.write(f"epoch {state.epoch}/{max_epochs}  step {state.step}  {self}")
+
+    def __str__(self) -> str:
+        shown = ("train/loss", f"val/{self.monitored}", "train/examples_per_second")
+        return "  ".join(f"{name} {self.latest[name]:,.4g}" for name in shown if name in self.latest)
