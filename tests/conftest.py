@@ -6,6 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 import support
+from choices import COMBINATIONS, label
+
+IDENTITY = {"project_name": "Wing spans", "author_name": 'Ada "the" Ünal \\ Co'}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -16,6 +19,13 @@ def _clean_template_source() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def projects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, support.Project]:
+    """Every preset and every pair of choices, by label; read-only."""
+    root = tmp_path_factory.mktemp("projects")
+    return {label(answers): support.render(root / label(answers), **IDENTITY, **answers) for answers in COMBINATIONS}
+
+
+@pytest.fixture(scope="session")
 def shared_project() -> support.Project:
-    """A default project whose environment is set up; treat it as read-only."""
+    """A default project whose environment is set up; read-only."""
     return support.shared_project()

@@ -1,0 +1,40 @@
+"""The projects that the render tier looks at: every preset, and every pair of two choices at least once."""
+
+from collections.abc import Iterator, Mapping
+from itertools import combinations, product
+from typing import Any
+
+CHOICES: dict[str, list[Any]] = {
+    "preset": ["solo", "startup", "large-org"],
+    "license": ["MIT", "Apache-2.0", "BSD-3-Clause", "proprietary"],
+    "python_version": ["3.11", "3.12", "3.13"],
+    "accelerator": ["cuda", "cpu"],
+    "trackers": [["tensorboard"], []],
+    "launchers": [["ddp"], []],
+    "ci": ["github", "gitlab", "none"],
+    "author_email": ["ada@example.org", ""],
+}
+
+
+def pairwise(choices: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
+    """Greedily, the combination that covers most of the pairs not seen yet, until all are."""
+    names = list(choices)
+    every = list(product(*(range(len(values)) for values in choices.values())))
+
+    def pairs(row: tuple[int, ...]) -> set[tuple[tuple[int, int], ...]]:
+        return set(combinations(enumerate(row), 2))
+
+    missing = set().union(*map(pairs, every))
+    while missing:
+        row = max(every, key=lambda row: len(pairs(row) & missing))
+        missing -= pairs(row)
+        yield {name: choices[name][value] for name, value in zip(names, row, strict=True)}
+
+
+def label(answers: Mapping[str, Any]) -> str:
+    return "-".join("+".join(value) if isinstance(value, list) else value for value in answers.values()).replace(
+        "--", "-"
+    )
+
+
+COMBINATIONS = [{"preset": preset} for preset in CHOICES["preset"]] + list(pairwise(CHOICES))

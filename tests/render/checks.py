@@ -1,0 +1,195 @@
+"""What must hold in every generated project. Each check returns one line for each problem it finds."""
+
+import ast
+import configparser
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import yaml
+
+from support import Project
+
+YOURS = ("README.md", "CODEOWNERS", "configs/experiment/", "tests/test_model.py")
+YOURS_IN_PACKAGE = ("settings.py", "data.py", "model.py", "task.py")
+BINARY = (".png",)
+
+
+def texts(project: Project) -> Iterator[tuple[str, str]]:
+    for name in project.files():
+        if not name.endswith(BINARY):
+            yield name, (project.path / name).read_bytes().decode("utf-8")
+
+
+def is_yours(project: Project, name: str) -> bool:
+    return name.startswith(YOURS) or name in {f"src/{project.package}/{file}" for file in YOURS_IN_PACKAGE}
+
+
+def everything_parses(project: Project) -> Iterator[str]:
+    parsers: dict[str, Callable[[str], object]] = {
+        ".toml": tomllib.loads,
+        ".yml": yaml.safe_load,
+        ".yaml": yaml.safe_load,
+        ".json": json.loads,
+        ".py": ast.parse,
+        ".ini": configparser.ConfigParser().read_string,
+    }
+    for name, text in texts(project):
+        try:
+            parsers.get(Path(name).suffix, str)(text)
+        except (ValueError, SyntaxError, yaml.YAMLError, configparser.Error) as error:
+            yield f"{name}: {error}"
+
+
+def text_is_clean(project: Project) -> Iterator[str]:
+    forbidden = re.compile(r"\{%|(?<![$f{])\{\{ ?[\w.]+ ?(\||\}\})|TODO|FIXME|<{7}|>{7}")
+    for name, text in texts(project):
+        if not text.strip():
+            yield f"{name}: is empty"
+        elif not text.endswith("\n") or text.endswith("\n\n"):
+            yield f"{name}: must end with one line break"
+        for number, line in enumerate(text.split("\n"), 1):
+            if found := forbidden.search(line):
+                yield f"{name}:{number}: holds {found[0]!r}"
+            if line != line.rstrip():
+                yield f"{name}:{number}: ends with white space"
+    for name in project.files():
+        executable = bool((project.path / name).stat().st_mode & 0o100)
+        if executable != (project.path / name).read_bytes().startswith(b"#!"):
+            yield f"{name}: must be executable if, and only if, it starts with #!"
+
+
+def choices_that_are_off_are_not_mentioned(project: Project) -> Iterator[str]:
+    answers = project.answers
+    words = {
+        "tensorboard": "tensorboard" not in answers["trackers"],
+        "ddp.sh|launch/": "ddp" not in answers["launchers"],
+        r"github(?!\.com)": answers["ci"] != "github",
+        "gitlab": answers["ci"] != "gitlab",
+        "smoke": answers["preset"] == "solo",
+        "audit|sbom|codeowners|dependabot": answers["preset"] != "large-org",
+        "cu1": answers["accelerator"] == "cpu",
+    }
+    off = re.compile("|".join(word for word, is_off in words.items() if is_off), re.IGNORECASE)
+    # constraints.txt is one tested set for all choices, the answers name them, and the guide tells how to switch.
+    skip = {"constraints.txt", ".copier-answers.yml", "LICENSE"}
+    for name, text in texts(project):
+        if name in skip or is_yours(project, name):
+            continue
+        if off.pattern and (found := off.search(name) or off.search(text)):
+            yield f"{name}: mentions {found[0]!r}, which is off"
+
+
+# What a distribution is imported as, where that is not its name.
+IMPORTED_AS = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn", "onnx": "torch"}
+IMPORTED_AS |= {"onnxscript": "torch", "types-PyYAML": "yaml", "types-tqdm": "tqdm"}
+
+
+def imports(project: Project, folder: str) -> set[str]:
+    """Every absolute import below a folder, with all its prefixes: torch, torch.nn, ..."""
+    found = set()
+    for path in (project.path / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+                found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name[: end.start()] for name in found for end in re.finditer(r"\.|$", name)}
+
+
+def dependencies_are_used_and_declared(project: Project) -> Iterator[str]:
+    metadata = tomllib.loads((project.path / "pyproject.toml").read_text("utf-8"))["project"]
+    code = imports(project, "src")
+    everywhere = code | imports(project, "tests") | imports(project, "app")
+    tools = "".join(text for name, text in texts(project) if name in ("Makefile", ".pre-commit-config.yaml"))
+    extras = metadata["optional-dependencies"]
+    declared = {IMPORTED_AS.get(name, name.replace("-", "_")) for name in metadata["dependencies"] + extras["train"]}
+    for name in metadata["dependencies"] + extras["train"]:
+        if IMPORTED_AS.get(name, name.replace("-", "_")) not in code:
+            yield f"pyproject.toml: {name} is not imported in src"
+    for name in extras["dev"]:
+        module = IMPORTED_AS.get(name, name.replace("-", "_"))
+        if module not in everywhere and module not in tools:
+            yield f"pyproject.toml: {name} is not used"
+    pinned = set(re.findall(r"^[\w.-]+", (project.path / "constraints.txt").read_text("utf-8"), re.MULTILINE))
+    for name in metadata["dependencies"] + extras["train"] + extras["dev"]:
+        if name.lower() not in pinned:
+            yield f"constraints.txt: {name} is not pinned"
+    for name in code:
+        if "." not in name and name not in declared and name not in sys.stdlib_module_names | {project.package}:
+            yield f"src imports {name}, which pyproject.toml does not declare"
+
+
+# Named in the pages, and not there before a command or the owner makes it.
+MADE_LATER = re.compile(
+    r"\.venv|runs/|checkpoints/$|constraints\.local\.txt|(config\.yaml|environment\.json|status\.json|metrics\.jsonl)$"
+    r"|presets/|pictures|model\.(onnx|json)$|^[ab]\.png$|picture\.png$|sbom\.json$"
+)
+PATH = re.compile(r"[\w.][\w./-]*(?:/|\.(?:py|sh|md|toml|txt|ya?ml|ini|jsonl?|png))(?![\w/])")
+
+
+def pages_name_what_exists(project: Project) -> Iterator[str]:
+    files = project.files()
+    names = {Path(name).name for name in files}
+    targets = set(re.findall(r"^([\w-]+):", (project.path / "Makefile").read_text("utf-8"), re.MULTILINE))
+    cli = (project.path / "src" / project.package / "cli.py").read_text("utf-8")
+    for page in (name for name in files if name.endswith(".md")):
+        text = (project.path / page).read_text("utf-8")
+        for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
+            if "://" not in link and not (project.path / page).parent.joinpath(link).exists():
+                yield f"{page}: link to {link}, which does not exist"
+        code = re.findall(r"`([^`\n]+)`", text) + re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        for snippet in (re.sub(r"\s#.*", "", snippet) for snippet in code):
+            for target in re.findall(r"\bmake ((?:[a-z][\w-]*\b(?!=) ?)+)", snippet):
+                yield from (f"{page}: no make target {word}" for word in target.split() if word not in targets)
+            for command in re.findall(rf"python -m {project.package} ([a-z]\w*)", snippet):
+                if f'"{command}"' not in cli:
+                    yield f"{page}: no command {command}"
+            for path in PATH.findall(snippet):
+                if not ((project.path / path).exists() or path in names or MADE_LATER.search(path)):
+                    yield f"{page}: no file {path}"
+
+
+YOU_ARE_HERE = ("README.md", "docs/guide.md")
+
+
+def map_is_complete(project: Project) -> Iterator[str]:
+    """The guide's map names every file; those of configs/ and tests/ by their folder."""
+    guide = (project.path / "docs" / "guide.md").read_text("utf-8").partition("## Map")[2]
+    for name in project.files():
+        inside = name.startswith(("configs/", "tests/")) and name.partition("/")[0] + "/" in guide
+        if not inside and f"`{name.removeprefix(f'src/{project.package}/')}`" not in guide and name not in YOU_ARE_HERE:
+            yield f"docs/guide.md: the map does not name {name}"
+
+
+def solo_is_small(project: Project) -> Iterator[str]:
+    if project.answers["preset"] == "solo":
+        count = len(project.files())
+        lines = sum(len(path.read_text("utf-8").splitlines()) for path in (project.path / "src").rglob("*.py"))
+        if count > 60:
+            yield f"{count} files, 60 at most"
+        if lines > 1800:
+            yield f"{lines} lines of Python source, 1,800 at most"
+
+
+def functions_and_files_are_short(project: Project) -> Iterator[str]:
+    for path in sorted((project.path / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno >= 60:
+                yield f"{path.name}:{node.lineno}: {node.name} does not fit on a screen"
+
+
+Check = Callable[[Project], Iterator[str]]
+CHECKS: list[Check] = [
+    everything_parses,
+    text_is_clean,
+    choices_that_are_off_are_not_mentioned,
+    dependencies_are_used_and_declared,
+    pages_name_what_exists,
+    map_is_complete,
+    solo_is_small,
+    functions_and_files_are_short,
+]

@@ -1,0 +1,136 @@
+"""Every combination of choices gives a project that holds what it should, and nothing else."""
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from checks import CHECKS, Check
+
+from support import ROOT, Project
+
+BIN = Path(sys.executable).parent
+
+COMMON = """
+.copier-answers.yml .dockerignore .gitattributes .gitignore .pre-commit-config.yaml
+Dockerfile LICENSE Makefile README.md constraints.txt docs/guide.md mypy.ini pyproject.toml pytest.ini ruff.toml
+"""
+PACKAGE = """
+__init__.py __main__.py backend.py check.py checkpoint.py cli.py config.py contract.py data.py distributed.py errors.py
+evaluate.py export.py hardware.py images.py loading.py model.py predict.py predictor.py progress.py run.py schedule.py section.py
+settings.py signature.py state.py task.py tracking/__init__.py train.py
+"""
+CONFIGS = "baseline.yaml debug-one-step.yaml debug-overfit.yaml debug-profile.yaml"
+
+
+def expected_files(project: Project) -> Iterator[str]:
+    answers = project.answers
+    yield from COMMON.split()
+    yield from (f"src/{project.package}/{name}" for name in PACKAGE.split())
+    yield from (f"configs/experiment/{name}" for name in CONFIGS.split())
+    if "tensorboard" in answers["trackers"]:
+        yield f"src/{project.package}/tracking/tensorboard.py"
+    if "ddp" in answers["launchers"]:
+        yield "launch/ddp.sh"
+    if answers["ci"] == "github":
+        yield ".github/workflows/ci.yml"
+    if answers["ci"] == "gitlab":
+        yield ".gitlab-ci.yml"
+    if answers["preset"] == "large-org":
+        yield "CODEOWNERS"
+        if answers["ci"] == "github":
+            yield ".github/dependabot.yml"
+
+
+def test_expected_files_and_only_those(projects: dict[str, Project]) -> None:
+    for project in projects.values():
+        found = [name for name in project.files() if not name.startswith("tests/")]
+        assert found == sorted(expected_files(project))
+        folders = [path for path in project.path.rglob("*") if path.is_dir()]
+        assert not [folder for folder in folders if not any(folder.iterdir())], "empty folder"
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_nothing_is_wrong(projects: dict[str, Project], check: Check) -> None:
+    where: dict[str, list[str]] = {}
+    for name, project in projects.items():
+        for problem in check(project):
+            where.setdefault(problem, []).append(name)
+    lines = [f"{problem}  [{len(names)} projects, such as {names[0]}]" for problem, names in where.items()]
+    assert not lines, "\n".join(lines)
+
+
+def run_tool(*command: str | Path, cwd: Path) -> None:
+    done = subprocess.run(list(map(str, command)), cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def paths(projects: dict[str, Project], pattern: str) -> list[Path]:
+    """Files that match in any project, each content once."""
+    found = [path for project in projects.values() for path in sorted(project.path.glob(pattern))]
+    distinct = {hashlib.sha256(path.read_bytes()).digest(): path for path in found}
+    assert distinct, pattern
+    return list(distinct.values())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "command"),
+    [
+        (".github/workflows/*.yml", ["check-jsonschema", "--builtin-schema", "vendor.github-workflows"]),
+        (".github/dependabot.yml", ["check-jsonschema", "--builtin-schema", "vendor.dependabot"]),
+        (".gitlab-ci.yml", ["check-jsonschema", "--builtin-schema", "vendor.gitlab-ci"]),
+        ("pyproject.toml", ["validate-pyproject"]),
+        ("Dockerfile", ["hadolint"]),
+        ("launch/*.sh", ["shellcheck"]),
+        (".pre-commit-config.yaml", ["pre-commit", "validate-config"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value[0],
+)
+def test_tools_accept(projects: dict[str, Project], pattern: str, command: Sequence[str]) -> None:
+    run_tool(BIN / command[0], *command[1:], *paths(projects, pattern), cwd=ROOT)
+
+
+def test_ruff_finds_nothing(projects: dict[str, Project]) -> None:
+    folders = [project.path for project in projects.values()]
+    run_tool(BIN / "ruff", "check", "--no-cache", *folders, cwd=ROOT)
+    run_tool(BIN / "ruff", "format", "--no-cache", "--check", *folders, cwd=ROOT)
+
+
+def mypy_cache(shared_project: Project) -> dict[str, str]:
+    return {"MYPY_CACHE_DIR": str(shared_project.path / ".mypy_cache")}
+
+
+def test_types_hold(projects: dict[str, Project], shared_project: Project) -> None:
+    """mypy --strict, once for each different source."""
+    seen = set()
+    for project in projects.values():
+        source = b"".join((project.path / name).read_bytes() for name in project.files() if name.startswith("src/"))
+        if source not in seen:
+            seen.add(source)
+            project.run(shared_project.python, "-m", "mypy", env=mypy_cache(shared_project))
+
+
+@pytest.mark.parametrize("preset", ["solo", "startup", "large-org"])
+def test_hooks_pass(projects: dict[str, Project], shared_project: Project, preset: str, tmp_path: Path) -> None:
+    project = Project(shutil.copytree(projects[preset].path, tmp_path / "project"))
+    (project.path / ".venv").symlink_to(shared_project.path / ".venv")
+    project.run("git", "init", "--quiet")
+    project.run("git", "add", "--all")
+    project.run(".venv/bin/pre-commit", "run", "--all-files", env=mypy_cache(shared_project))
+    (project.path / "notes.md").write_text("<<<<<<< ours\na\n=======\nb\n>>>>>>> theirs\n")
+    project.run("git", "add", "--all")
+    failed = project.run(".venv/bin/pre-commit", "run", "--all-files", check=False, env=mypy_cache(shared_project))
+    assert failed.returncode == 1
+    assert "notes.md" in failed.stdout
+
+
+def test_make_lists_every_target(projects: dict[str, Project]) -> None:
+    for project in projects.values():
+        makefile = (project.path / "Makefile").read_text("utf-8")
+        targets = set(re.findall(r"^([a-z][\w-]*):", makefile, re.MULTILINE))
+        assert targets == {line.split()[0] for line in project.make().stdout.splitlines()}
+        assert targets == set(makefile.partition("\n.PHONY: ")[2].split())
