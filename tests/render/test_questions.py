@@ -12,6 +12,7 @@ import copier
 import pytest
 import yaml
 from checks import everything_parses, text_is_clean
+
 from choices import CHOICES as OFFERED
 from support import PRESETS, ROOT, Project, render, template_source
 
@@ -52,7 +53,9 @@ def test_preset_answers_every_choice(preset: str, tmp_path: Path) -> None:
         choices = question["choices"]
         allowed = set(choices.values() if isinstance(choices, dict) else choices)
         assert set(values[name] if question.get("multiselect") else [values[name]]) <= allowed
-        assert allowed == {value for offered in OFFERED[name] for value in (offered if isinstance(offered, list) else [offered])}
+        assert allowed == {
+            value for offered in OFFERED[name] for value in (offered if isinstance(offered, list) else [offered])
+        }
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -78,7 +81,9 @@ def test_choices_are_asked_with_review_and_always_recorded(
 
     monkeypatch.setattr("copier._main.unsafe_prompt", answer)
     copier.run_copy(str(template_source()), tmp_path / "project", quiet=True)
-    assert asked == [name for name in QUESTIONS if name not in HIDDEN | {"framework"} and (review or name not in CHOICES)]
+    assert asked == [
+        name for name in QUESTIONS if name not in HIDDEN | {"framework"} and (review or name not in CHOICES)
+    ]
     recorded = {name for name in Project(tmp_path / "project").answers if not name.startswith("_")}
     assert recorded == QUESTIONS.keys() - HIDDEN
 
@@ -116,7 +121,7 @@ HOSTILE = [
     "\"double\" 'single' `back` \\ \\\\ \\n",
     "{{ 7 * 7 }} {% raw %} {# no #} ${{ x }} $(HOME) $HOME",
     "a: b # c - [d] {e: f} & *g !h |i >j %k @l",
-    '""" \'\'\' = [table] # toml',
+    "\"\"\" ''' = [table] # toml",
     "🤖👩‍💻 Ünïcödé 中文 עברית",
     "null",
     "true",
@@ -140,15 +145,35 @@ def test_any_line_of_text_gives_a_valid_project(text: str, tmp_path: Path) -> No
     assert {path.name for path in (project.path / "src").iterdir()} == {project.package}
 
 
-CONTROL = ["\n", "\r", "\t", "\0", "\x1b[31m", "\x7f", "\x85", "\u2028", "\u2029", "\u202e", "\ufeff", "\udc80", "\uffff"]
+CONTROL = [
+    "\n",
+    "\r",
+    "\t",
+    "\0",
+    "\x1b[31m",
+    "\x7f",
+    "\x85",
+    "\u2028",
+    "\u2029",
+    "\u202e",
+    "\ufeff",
+    "\udc80",
+    "\uffff",
+]
 REFUSED = [
     *(("project_name", f"a{character}b") for character in CONTROL),
     *((name, "a\nb") for name in ("description", "author_name", "author_email", "package_name")),
     *((name, "x" * 201) for name in ("project_name", "description", "author_name", "author_email", "package_name")),
     *((name, value) for name in ("project_name", "description", "author_name") for value in ("", " ", " a")),
     *(("package_name", name) for name in ("class", "con", "lpt1", "os", "torch", "yaml", "tests", "..", "../x", "a/b")),
-    *(("package_name", name) for name in ("", "A", "1a", "_a", "a_", "a-b", "a b", "ä", "a.b", "a\\b", "{{ x }}", "a\n")),
-    *(("author_email", address) for address in ("ada", "ada@", "@example.org", "a b@example.org", "a@b", 'a"@example.org')),
+    *(
+        ("package_name", name)
+        for name in ("", "A", "1a", "_a", "a_", "a-b", "a b", "ä", "a.b", "a\\b", "{{ x }}", "a\n")
+    ),
+    *(
+        ("author_email", address)
+        for address in ("ada", "ada@", "@example.org", "a b@example.org", "a@b", 'a"@example.org')
+    ),
     ("preset", "huge"),
     ("preset", "../solo"),
     ("framework", "jax"),
