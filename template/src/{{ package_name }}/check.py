@@ -12,7 +12,8 @@ from .backend import Model, Tensor, inference, run_model, to_numpy, to_tensors
 from .config import Config, load_config
 from .contract import BaseTask, Batch, Datasets, Examples, Loss, Report
 from .errors import UserError
-from .loading import epoch_order, example_seeds
+from .loading import epoch_order
+from .seeds import example_seeds
 from .settings import DataFacts, DataSettings
 from .signature import Signature, mismatch
 

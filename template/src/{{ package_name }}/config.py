@@ -55,8 +55,9 @@ class OptimizerSettings(Section):
 
     name: Literal["adamw", "sgd"] = "adamw"
     learning_rate: float = Field(1e-3, gt=0, description="the highest learning rate of the schedule")
-    weight_decay: float = Field(0.01, ge=0, description="decoupled for adamw")
+    weight_decay: float = Field(0.01, ge=0, description="of matrices and kernels; decoupled for adamw")
     momentum: float = Field(0.9, ge=0, lt=1, description="of sgd")
+    betas: tuple[float, float] = Field((0.9, 0.999), description="of adamw")
     schedule: Literal["constant", "cosine", "linear"] = Field("cosine", description="after the warm-up")
     warmup_steps: int = Field(0, ge=0, description="steps over which the learning rate rises")
 

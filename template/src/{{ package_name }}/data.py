@@ -14,6 +14,7 @@ from tqdm import tqdm
 from .contract import ArrayExamples, Batch, Datasets, Indices, Seeds
 from .errors import UserError
 from .images import SUFFIXES, ImageError, read_image
+from .seeds import uniforms
 from .settings import DataFacts, DataSettings
 
 
@@ -29,7 +30,7 @@ def digits(settings: DataSettings) -> Datasets:
 
     def split(start: int, end: int) -> ArrayExamples:
         arrays = {"image": images[start:end], "label": labels[start:end]}
-        return ArrayExamples(arrays, lambda batch, seeds: shift(batch, seeds, settings.max_shift))
+        return ArrayExamples(arrays, lambda batch, seeds: augment(batch, seeds, settings))
 
     facts = DataFacts(image_shape=(8, 8, 1), labels=tuple(map(str, bunch.target_names)))
     return Datasets(split(0, 1150), split(1150, 1437), split(1437, 1797), facts)
@@ -43,10 +44,10 @@ class Picture(NamedTuple):
 class FolderExamples:
     """Pictures that are read from disk, batch by batch."""
 
-    def __init__(self, pictures: list[Picture], shape: tuple[int, int, int], max_shift: int) -> None:
+    def __init__(self, pictures: list[Picture], shape: tuple[int, int, int], settings: DataSettings) -> None:
         self.pictures = pictures
         self.shape = shape
-        self.max_shift = max_shift
+        self.settings = settings
 
     def __len__(self) -> int:
         return len(self.pictures)
@@ -58,7 +59,7 @@ class FolderExamples:
         except ImageError as error:
             raise UserError(f"{error}; remove it, or set data.check_files: true") from None
         batch: Batch = {"image": images, "label": np.array([picture.label for picture in chosen], np.int64)}
-        return batch if seeds is None else shift(batch, seeds, self.max_shift)
+        return batch if seeds is None else augment(batch, seeds, self.settings)
 
 
 def image_folder(settings: DataSettings) -> Datasets:
@@ -81,7 +82,7 @@ def image_folder(settings: DataSettings) -> Datasets:
     for name, split in splits.items():
         if not split:
             raise UserError(f"data.folder: {folder} gives no {name} pictures; it must hold one folder a class")
-    examples = [FolderExamples(split, shape, settings.max_shift) for split in splits.values()]
+    examples = [FolderExamples(split, shape, settings) for split in splits.values()]
     return Datasets(examples[0], examples[1], examples[2], DataFacts(image_shape=shape, labels=tuple(labels)))
 
 
@@ -113,13 +114,29 @@ def choose_split(path: Path, settings: DataSettings) -> str:
     return "val" if place < settings.test_fraction + settings.val_fraction else "train"
 
 
-def shift(batch: Batch, seeds: Seeds, distance: int) -> Batch:
-    """Move each image by up to `distance` pixels along both axes; what comes in from outside is black."""
+def augment(batch: Batch, seeds: Seeds, settings: DataSettings) -> Batch:
+    """Move, turn, stretch and slant each image [B, H, W, C] a little; what comes in from outside is black."""
     images: NDArray[np.float32] = batch["image"]
-    rows, height, width, _ = images.shape
-    padded = np.pad(images, ((0, 0), (distance, distance), (distance, distance), (0, 0)))
-    span = np.uint64(2 * distance + 1)
-    top = (seeds % span).astype(np.int64)[:, None, None]
-    left = (seeds // span % span).astype(np.int64)[:, None, None]
-    y, x = np.arange(height)[None, :, None], np.arange(width)[None, None, :]
-    return batch | {"image": padded[np.arange(rows)[:, None, None], top + y, left + x]}
+    _, height, width, _ = images.shape
+    turn, tall, wide, slant, down, right = 2 * uniforms(seeds, 6).T - 1
+    angle = np.deg2rad(settings.rotation) * turn
+    tall, wide = np.exp(settings.zoom * tall), np.exp(settings.zoom * wide)
+    cos, sin = np.cos(angle), np.sin(angle)
+    rows = np.array([[cos * tall, -sin * tall], [sin * wide + settings.zoom * slant, cos * wide]])
+    move = settings.shift * np.array([down, right])
+    centre = np.array([(height - 1) / 2, (width - 1) / 2])
+    grid = np.indices((height, width)).reshape(2, -1) - centre[:, None]
+    source = np.einsum("ijb,jn->ibn", rows, grid) + move[:, :, None] + centre[:, None, None]
+    return batch | {"image": sample(images, source[0], source[1]).reshape(images.shape)}
+
+
+def sample(images: NDArray[np.float32], y: NDArray[np.float64], x: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Images [B, H, W, C] at the points y, x [B, N], between the pixels: [B, N, C]."""
+    count, height, width, _ = images.shape
+    padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    y, x = np.clip(y + 1, 0, height + 0.999), np.clip(x + 1, 0, width + 0.999)
+    top, left, image = y.astype(np.int64), x.astype(np.int64), np.arange(count)[:, None]
+    below, beside = (y - top)[..., None].astype(np.float32), (x - left)[..., None].astype(np.float32)
+    upper = padded[image, top, left] * (1 - beside) + padded[image, top, left + 1] * beside
+    lower = padded[image, top + 1, left] * (1 - beside) + padded[image, top + 1, left + 1] * beside
+    return (upper * (1 - below) + lower * below).astype(np.float32, copy=False)

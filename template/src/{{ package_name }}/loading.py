@@ -7,22 +7,8 @@ from hashlib import sha256
 
 import numpy as np
 
-from .contract import Batch, Datasets, Examples, Indices, Seeds
-
-_GOLDEN = 0x9E3779B97F4A7C15
-
-
-def mix(*values: int) -> int:
-    """Hash integers into one seed in [0, 2**64) (SplitMix64, Steele et al. 2014)."""
-    state = 0
-    for value in values:
-        state = int(_splitmix(np.array([(state ^ value) % 2**64], np.uint64))[0])
-    return state
-
-
-def example_seeds(seed: int, epoch: int, indices: Indices) -> Seeds:
-    """The augmentation seeds of a batch: uint64[B], a function of (seed, epoch, index) alone."""
-    return _splitmix(indices.astype(np.uint64) ^ np.uint64(mix(seed, epoch)))
+from .contract import Batch, Datasets, Examples, Indices
+from .seeds import example_seeds
 
 
 def epoch_order(datasets: Datasets, seed: int, epoch: int) -> Indices:
@@ -75,10 +61,3 @@ def data_version(datasets: Datasets) -> str:
             for name in sorted(batch):
                 digest.update(name.encode() + np.ascontiguousarray(batch[name]).tobytes())
     return digest.hexdigest()[:16]
-
-
-def _splitmix(state: Seeds) -> Seeds:
-    state = state + np.uint64(_GOLDEN)
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return state ^ (state >> np.uint64(31))

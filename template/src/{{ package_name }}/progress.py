@@ -17,10 +17,9 @@ class Progress:
 
     runtime: Runtime
     tracker: Tracker
-    monitored: str
-    since: float = field(default_factory=time.perf_counter)
     examples: int = 0
-    latest: dict[str, float] = field(default_factory=dict)
+    since: float = field(default_factory=time.perf_counter)
+    latest: dict[str, str] = field(default_factory=dict)
 
     def bar(self, state: TrainState, steps: int) -> Any:
         hidden = None if self.runtime.is_main else True  # None: shown on a terminal only
@@ -29,24 +28,20 @@ class Progress:
 
     def log_train(self, state: TrainState, learning_rate: float) -> None:
         now = time.perf_counter()
-        metrics = {
-            "train/loss": state.window_total / state.window_count,
-            "train/learning_rate": learning_rate,
-            "train/examples_per_second": self.examples / max(now - self.since, 1e-9),
-        }
+        loss, speed = state.window_total / state.window_count, self.examples / max(now - self.since, 1e-9)
+        metrics = {"train/loss": loss, "train/learning_rate": learning_rate, "train/examples_per_second": speed}
         self.tracker.log_metrics(metrics, state.step, state.epoch)
-        self.latest |= metrics
+        self.latest |= {"train/loss": f"{loss:.4f}", "examples/s": f"{speed:,.0f}"}
         state.window_total = state.window_count = 0.0
         self.since, self.examples = now, 0
 
     def log_val(self, state: TrainState, metrics: dict[str, float]) -> None:
         self.tracker.log_metrics({f"val/{name}": value for name, value in metrics.items()}, state.step, state.epoch)
-        self.latest[f"val/{self.monitored}"] = metrics[self.monitored]
+        self.latest |= {f"val/{name}": f"{value:.4f}" for name, value in metrics.items()}
 
     def show_epoch(self, state: TrainState, max_epochs: int) -> None:
         if self.runtime.is_main:
             tqdm.write(f"epoch {state.epoch}/{max_epochs}  step {state.step}  {self}")
 
     def __str__(self) -> str:
-        shown = ("train/loss", f"val/{self.monitored}", "train/examples_per_second")
-        return "  ".join(f"{name} {self.latest[name]:,.4g}" for name in shown if name in self.latest)
+        return "  ".join(f"{name} {value}" for name, value in self.latest.items())

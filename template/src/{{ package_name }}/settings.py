@@ -19,7 +19,9 @@ class DataSettings(Section):
     test_fraction: float = Field(0.15, gt=0, lt=0.5, description="of image-folder: share held back for the test")
     check_files: bool = Field(True, description="of image-folder: open every picture at the start")
     strict: bool = Field(False, description="of image-folder: stop at a bad file rather than leave it out")
-    max_shift: int = Field(1, ge=0, description="augmentation: move by up to so many pixels each way")
+    shift: float = Field(1.0, ge=0, description="augmentation: move by up to so many pixels each way")
+    rotation: float = Field(10.0, ge=0, le=180, description="augmentation: turn by up to so many degrees each way")
+    zoom: float = Field(0.1, ge=0, lt=1, description="augmentation: stretch, shrink and slant by up to this share")
 
     @model_validator(mode="after")
     def _folder_is_given(self) -> "DataSettings":
@@ -31,7 +33,9 @@ class DataSettings(Section):
 class ModelSettings(Section):
     """The size of the network."""
 
-    width: int = Field(32, ge=8, multiple_of=8, description="channels of the first stage")
+    width: int = Field(24, ge=4, multiple_of=4, description="channels of the first stage; each further one has twice")
+    stages: int = Field(2, ge=1, le=6, description="each further one halves the picture")
+    depth: int = Field(2, ge=1, description="convolutions a stage")
 
 
 class TaskSettings(Section):

@@ -11,24 +11,22 @@ class ConvNet(nn.Module):
 
     def __init__(self, settings: ModelSettings, facts: DataFacts) -> None:
         super().__init__()
-        width, channels = settings.width, facts.image_shape[2]
-        self.features = nn.Sequential(
-            block(channels, width),
-            block(width, width),
-            nn.MaxPool2d(2),
-            block(width, 2 * width),
-            block(2 * width, 2 * width),
-        )
-        self.head = nn.Linear(2 * width, len(facts.labels))
+        layers: list[nn.Module] = []
+        channels = facts.image_shape[2]
+        for stage in range(settings.stages):
+            width = settings.width * 2**stage
+            for level in range(settings.depth):
+                stride = 2 if stage > 0 and level == 0 else 1
+                convolution = nn.Conv2d(channels, width, 3, stride, padding=1, bias=False)
+                layers += [convolution, nn.GroupNorm(4, width), nn.ReLU()]
+                channels = width
+        self.features = nn.Sequential(*layers)
+        self.head = nn.Linear(channels, len(facts.labels))
 
     def forward(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """image: float32 [B, H, W, C] in [0, 1] -> logits [B, labels]."""
-        images = batch["image"].permute(0, 3, 1, 2) * 2 - 1
+        images = batch["image"].permute(0, 3, 1, 2).contiguous() * 2 - 1
         return {"logits": self.head(self.features(images).mean((2, 3)))}
-
-
-def block(inputs: int, outputs: int) -> nn.Module:
-    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.GroupNorm(8, outputs), nn.ReLU())
 
 
 def build_model(settings: ModelSettings, facts: DataFacts) -> Model:

@@ -13,7 +13,7 @@ from .signature import Input, Output, Signature
 class Task(BaseTask):
     """Cross-entropy; accuracy from a confusion matrix, whose rows are the true labels."""
 
-    monitor = Monitor("accuracy", "max")
+    monitor = Monitor("loss", "min")
 
     def compute_loss(self, outputs: dict[str, Tensor], batch: dict[str, Tensor]) -> Loss:
         smoothing = self.settings.label_smoothing

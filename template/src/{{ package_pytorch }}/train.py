@@ -20,10 +20,11 @@ from .contract import BaseTask, Batch, Datasets
 from .distributed import Runtime
 from .errors import UserError
 from .evaluate import compute_metrics, compute_sums
-from .loading import batch_parts, data_version, epoch_order, mix, read_batches
+from .loading import batch_parts, data_version, epoch_order, read_batches
 from .progress import Progress
 from .run import Checkpoint, Run, StopRequested, describe_environment, find_run, open_run, recorded, write_json
 from .schedule import learning_rate
+from .seeds import mix
 from .state import TrainState
 from .tracking import NullTracker, Tracker, build_tracker
 
@@ -98,7 +99,7 @@ def build_loop(config: Config, runtime: Runtime, run: Run) -> Loop:
     if steps == 0:
         raise UserError(f"trainer.global_batch_size: {size} is more than the {len(datasets.train)} training examples")
     total_steps = min(trainer.max_epochs * steps, trainer.max_steps or trainer.max_epochs * steps)
-    optimizer = build_optimizer(config.optimizer, model, runtime.device)
+    optimizer = build_optimizer(config.optimizer, model)
     scaler = torch.amp.GradScaler(runtime.device.type, enabled=runtime.precision == "fp16")
     state = TrainState()
     if run.checkpoint("last").is_file():
@@ -108,18 +109,20 @@ def build_loop(config: Config, runtime: Runtime, run: Run) -> Loop:
         write_json(run.path / "environment.json", describe_environment(runtime.describe(), data_version(datasets)))
         tracker = build_tracker(config.tracking.trackers, run.path, config.model_dump(mode="json"), state.step)
     train_model = runtime.wrap_model(model, trainer.compile)
-    progress = Progress(runtime, tracker, task.monitor.metric)
+    progress = Progress(runtime, tracker)
     return Loop(
         config, runtime, run, datasets, task, model, train_model, optimizer, scaler, state, total_steps, progress
     )
 
 
-def build_optimizer(settings: OptimizerSettings, model: Model, device: torch.device) -> torch.optim.Optimizer:
-    """AdamW or SGD, in PyTorch's fused form."""
-    options: dict[str, Any] = {"lr": settings.learning_rate, "weight_decay": settings.weight_decay, "fused": True}
+def build_optimizer(settings: OptimizerSettings, model: Model) -> torch.optim.Optimizer:
+    """AdamW or SGD, in PyTorch's fused form; biases and the scales of norms do not decay."""
+    weights = [p for p in model.parameters() if p.ndim > 1]
+    others = [p for p in model.parameters() if p.ndim <= 1]
+    groups = [{"params": weights, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
     if settings.name == "sgd":
-        return torch.optim.SGD(model.parameters(), momentum=settings.momentum, **options)
-    return torch.optim.AdamW(model.parameters(), **options)
+        return torch.optim.SGD(groups, settings.learning_rate, momentum=settings.momentum, fused=True)
+    return torch.optim.AdamW(groups, settings.learning_rate, betas=settings.betas, fused=True)
 
 
 def train_one_epoch(loop: Loop) -> None:
