@@ -20,6 +20,7 @@ COMMANDS = {
     "export": "write a run's model for prediction: model.onnx and model.json",
     "predict": "predict files or folders with an exported model",
     "check": "pass one tiny batch through your four files",
+    "hardware": "show what there is to train on, and whether PyTorch fits it",
 }
 
 
