@@ -30,7 +30,9 @@ FAULTS: list[tuple[checks.Check, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("check", "name", "text"), FAULTS)
+@pytest.mark.parametrize(
+    ("check", "name", "text"), FAULTS, ids=[f"{check.__name__}-{name}" for check, name, _ in FAULTS]
+)
 def test_a_planted_fault_is_seen(
     projects: dict[str, Project], check: checks.Check, name: str, text: str, tmp_path: Path
 ) -> None:

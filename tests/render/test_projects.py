@@ -22,9 +22,9 @@ Dockerfile LICENSE Makefile README.md constraints.txt docs/guide.md mypy.ini pyp
 PACKAGE = """
 __init__.py __main__.py backend.py check.py checkpoint.py cli.py config.py contract.py data.py distributed.py errors.py
 evaluate.py export.py hardware.py images.py loading.py model.py predict.py predictor.py progress.py run.py schedule.py
-section.py settings.py signature.py state.py task.py tracking/__init__.py train.py
+section.py seeds.py settings.py signature.py state.py task.py tracking/__init__.py train.py
 """
-CONFIGS = "baseline.yaml debug-one-step.yaml debug-overfit.yaml debug-profile.yaml"
+CONFIGS = "baseline.yaml debug-one-step.yaml debug-overfit.yaml debug-profile.yaml image-folder.yaml"
 
 
 def expected_files(project: Project) -> Iterator[str]:
