@@ -3,15 +3,19 @@
 import numpy as np
 from numpy.typing import NDArray
 
-_GOLDEN = 0x9E3779B97F4A7C15
+_GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_MASK = 2**64 - 1
 
 
 def mix(*values: int) -> int:
     """Hash integers into one seed in [0, 2**64)."""
-    state = np.zeros(1, np.uint64)
+    state = 0
     for value in values:
-        state = _splitmix(state ^ np.uint64(value % 2**64))
-    return int(state[0])
+        state = (state ^ value) + _GOLDEN & _MASK
+        state = (state ^ state >> 30) * _FIRST & _MASK
+        state = (state ^ state >> 27) * _SECOND & _MASK
+        state ^= state >> 31
+    return state
 
 
 def example_seeds(seed: int, epoch: int, indices: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -26,8 +30,8 @@ def uniforms(seeds: NDArray[np.uint64], count: int) -> NDArray[np.float64]:
 
 
 def _splitmix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """One step of SplitMix64 (Steele, Lea and Flood 2014)."""
+    """SplitMix64 (Steele, Lea and Flood 2014), as in `mix`, for arrays."""
     state = state + np.uint64(_GOLDEN)
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(_FIRST)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(_SECOND)
     return state ^ (state >> np.uint64(31))

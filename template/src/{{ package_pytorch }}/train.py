@@ -92,7 +92,7 @@ def build_loop(config: Config, runtime: Runtime, run: Run) -> Loop:
         parts = f"{runtime.world_size} processes x {trainer.accumulation_steps} accumulation steps"
         raise UserError(f"trainer.global_batch_size: {size} does not divide by {parts}")
     datasets = build_datasets(config.data)
-    torch.manual_seed(config.seed)
+    runtime.seed(config.seed)
     model, task = build(config, datasets)
     model = runtime.place(model)
     steps = len(epoch_order(datasets, config.seed, 0)) // size
@@ -161,7 +161,7 @@ def read_steps(loop: Loop, order: Any, steps: range) -> Iterator[list[Batch]]:
 def train_step(loop: Loop, batches: Sequence[Batch]) -> None:
     """One update. The gradient is that of the mean over the global batch, whatever the processes and pieces."""
     runtime, state, size = loop.runtime, loop.state, loop.config.trainer.global_batch_size
-    torch.manual_seed(mix(loop.config.seed, state.step, runtime.rank))
+    runtime.seed(mix(loop.config.seed, state.step, runtime.rank))
     loop.optimizer.zero_grad()
     local_total = local_count = 0.0
     for piece, arrays in enumerate(batches, 1):
