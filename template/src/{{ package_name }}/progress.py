@@ -1,4 +1,4 @@
-"""What a user and the trackers see of training while it goes on."""
+"""Where a run is, and what a user and the trackers see of it."""
 
 import time
 from dataclasses import dataclass, field
@@ -7,8 +7,23 @@ from typing import Any
 from tqdm import tqdm
 
 from .distributed import Runtime
-from .state import TrainState
 from .tracking import Tracker
+
+
+@dataclass
+class TrainState:
+    """All that changes while a run trains, beside the weights and the optimizer.
+
+    `epoch` and `step` count what is done; the window is what the next line of training metrics averages.
+    """
+
+    epoch: int = 0
+    step_in_epoch: int = 0
+    step: int = 0
+    best: float | None = None
+    epochs_since_best: int = 0
+    window_total: float = 0.0
+    window_count: float = 0.0
 
 
 @dataclass

@@ -12,9 +12,9 @@ from .config import Config, load_config
 from .contract import BaseTask
 from .errors import UserError
 from .model import build_model
+from .progress import TrainState
 from .run import Checkpoint, Run
 from .settings import DataFacts
-from .state import TrainState
 from .task import Task
 
 SCHEMA_VERSION = 1

@@ -21,11 +21,10 @@ from .distributed import Runtime
 from .errors import UserError
 from .evaluate import compute_metrics, compute_sums
 from .loading import batch_parts, data_version, epoch_order, read_batches
-from .progress import Progress
+from .progress import Progress, TrainState
 from .run import Checkpoint, Run, StopRequested, describe_environment, find_run, open_run, recorded, write_json
 from .schedule import learning_rate
 from .seeds import mix
-from .state import TrainState
 from .tracking import NullTracker, Tracker, build_tracker
 
 
