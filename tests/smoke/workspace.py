@@ -1,0 +1,147 @@
+"""Projects that borrow one environment, and what the smoke tests read from their runs."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from support import Project, render, setup_env, shared_project
+
+HERE = Path(__file__).parent
+EXHAUSTIVE = os.environ.get("MLSTACK_EXHAUSTIVE") == "1"
+# Small enough for seconds, with every part of the state in use: AdamW, schedule, augmentation, checkpoints within epochs.
+SMALL = ("--model.width", "8", "--trainer.global-batch-size", "32", "--trainer.log-every", "1")
+
+
+@dataclass(frozen=True)
+class Workspace(Project):
+    """A fresh project whose .venv is the shared environment; its package comes first on the path."""
+
+    @property
+    def env(self) -> dict[str, str]:
+        # Compiled bytecode is kept even where the machine's settings forbid it: without it each start takes twice as long.
+        own = {"PYTHONPATH": str(self.path / "src"), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
+        return setup_env() | own
+
+    def run(
+        self, *command: str | Path, check: bool = True, timeout: float = 600, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return super().run(*command, check=check, timeout=timeout, env=self.env | dict(env or {}))
+
+    def script(self, name: str, *arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run one of this folder's scripts with the project's interpreter."""
+        return self.run(self.python, HERE / name, *arguments, **options)
+
+    def run_dir(self, name: str, experiment: str = "baseline") -> Path:
+        return self.path / "runs" / experiment / name
+
+    def train(self, name: str, *arguments: str | Path, **options: Any) -> Path:
+        """Train in the run directory `name`."""
+        self.cli("train", "--run-name", name, *arguments, **options)
+        return self.run_dir(name)
+
+    def predict(self, *arguments: str | Path) -> dict[str, str]:
+        """The predicted label of each file, by its name."""
+        lines = self.cli("predict", "--format", "jsonl", *arguments).stdout.splitlines()
+        return {Path(line["file"]).name: line["label"] for line in map(json.loads, lines)}
+
+    @contextmanager
+    def started(self, *command: str | Path) -> Iterator[subprocess.Popen[bytes]]:
+        """A running command in a process group of its own, which ends with the block; its output lies in out.txt, err.txt."""
+        with open(self.path / "out.txt", "wb") as out, open(self.path / "err.txt", "wb") as err:
+            process = subprocess.Popen(
+                [str(part) for part in command],
+                cwd=self.path,
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    def started_cli(self, *arguments: str | Path) -> Any:
+        return self.started(self.python, "-m", self.package, *arguments)
+
+
+def workspace(dest: Path, **answers: Any) -> Workspace:
+    project = Workspace(render(dest, **answers).path)
+    (project.path / ".venv").symlink_to(shared_project().path / ".venv")
+    return project
+
+
+def wait_until(holds: Callable[[], bool], process: subprocess.Popen[bytes], what: str, seconds: float = 180) -> None:
+    """Poll while the process runs; fails where it ends first or takes longer."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert process.poll() is None, f"ended with {process.returncode} before {what}"
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        time.sleep(0.001)
+
+
+def last_step(run: Path) -> int:
+    """The last step in metrics.jsonl; 0 before the first."""
+    try:
+        lines = (run / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    except FileNotFoundError:
+        return 0
+    complete = [line for line in lines if line.endswith(b"\n")]
+    return int(json.loads(complete[-1])["step"]) if complete else 0
+
+
+def status(run: Path) -> str:
+    return str(json.loads((run / "status.json").read_text("utf-8"))["status"])
+
+
+Metric = tuple[int, int, str, str]
+
+
+def read_metrics(run: Path) -> dict[Metric, float]:
+    """(step, epoch, split, name) -> value, of everything that does not depend on time."""
+    lines = map(json.loads, (run / "metrics.jsonl").read_text("utf-8").splitlines())
+    rows = [line for line in lines if line["name"] != "examples_per_second"]
+    metrics = {(row["step"], row["epoch"], row["split"], row["name"]): float(row["value"]) for row in rows}
+    assert len(metrics) == len(rows) > 0, "a metric was logged twice"
+    return metrics
+
+
+def read_accuracy(run: Path, split: str = "test") -> float:
+    """What `evaluate` wrote."""
+    return float(json.loads((run / "evaluation" / split / "metrics.json").read_text("utf-8"))["accuracy"])
+
+
+def differences(project: Workspace, reference: Path, other: Path) -> dict[str, float]:
+    """The largest difference of each part of two checkpoints: model, optimizer and state."""
+    answer: dict[str, float] = json.loads(project.script("compare_checkpoints.py", reference, other).stdout)
+    return answer
+
+
+def snapshot(folder: Path) -> dict[str, str]:
+    """A fingerprint of every file below the folder."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        inside = path.relative_to(folder)
+        if path.is_symlink():
+            found[str(inside)] = f"-> {path.readlink()}"
+        elif path.is_file() and "__pycache__" not in inside.parts:
+            found[str(inside)] = sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def error_line(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line that a user sees of a mistake."""
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("error: "), done.stderr
+    return lines[0]
