@@ -8,11 +8,13 @@ import difflib
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
     CliSettingsSource,
@@ -23,6 +25,7 @@ from pydantic_settings import (
 )
 
 from .errors import UserError
+from .files import read_yaml
 from .section import Section
 from .settings import DataSettings, ModelSettings, TaskSettings
 from .tracking import AVAILABLE
@@ -80,7 +83,7 @@ class Config(Section):
     """Everything that decides how a run turns out."""
 
     schema_version: CliSuppress[Literal[1]] = 1
-    name: str = Field("", pattern=r"^[\w.-]*$", description="of the experiment; empty takes the file's")
+    name: str = Field("", pattern=r"^(\w[\w.-]*)?$", description="of the experiment; empty takes the file's")
     runs_dir: Path = Field(Path("runs"), description="folder of all runs")
     seed: int = Field(0, ge=0, lt=2**32, description="decides initial weights, order of the data and augmentation")
     data: DataSettings = DataSettings()
@@ -121,41 +124,25 @@ def add_flags(parser: argparse.ArgumentParser) -> CliSettingsSource[Any]:
     )
 
 
-def load_config(
-    file: Path, flags: CliSettingsSource[Any] | None = None, args: argparse.Namespace | None = None
-) -> Config:
-    """Resolve the configuration; every problem is a UserError that names the key."""
+def load_config(file: Path, flags: CliSettingsSource[Any], args: argparse.Namespace) -> Config:
+    """Resolve the configuration of a command; every problem is a UserError that names the key."""
     values = read_yaml(file)
     _check_environment()
-    try:
-        source = None if flags is None or args is None else flags(parsed_args=args)
+    with _explained(file):
+        source = flags(parsed_args=args)
         loaded = _Sources(_cli_settings_source=source, **values)  # type: ignore[call-arg, unused-ignore]
-    except ValidationError as error:
-        raise UserError(_explain(error, file)) from None
-    except SettingsError as error:
-        raise UserError(f"{error}; a list in the environment is written as JSON, such as '[\"a\"]'") from None
     config = Config.model_construct(**{name: getattr(loaded, name) for name in Config.model_fields})
     return config if config.name else config.model_copy(update={"name": file.stem})
 
 
-def read_yaml(file: Path) -> dict[str, Any]:
-    """Read a mapping from a YAML file."""
-    try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        near = ", ".join(sorted(path.as_posix() for path in file.parent.glob("*.yaml")))
-        raise UserError(f"{file}: no such file{f'; there are: {near}' if near else ''}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file}: cannot be read ({error})") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{file}: not valid YAML ({error})") from None
-    if not isinstance(values or {}, dict):
-        raise UserError(f"{file}: must hold keys and values, such as 'seed: 1'")
-    return {str(key): value for key, value in (values or {}).items()}
+def read_config(file: Path) -> Config:
+    """A configuration as it stands in a file, such as the one that a run was started with."""
+    with _explained(file):
+        return Config.model_validate({"name": file.stem, **read_yaml(file)})
 
 
-def write_yaml(file: Path, config: Config) -> None:
-    file.write_text(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
+def dump_config(config: Config) -> str:
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
 
 
 def _check_environment() -> None:
@@ -177,13 +164,25 @@ def _nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _explain(error: ValidationError, file: Path) -> str:
-    """One line for the first of pydantic's errors: where the value came from, what is allowed, what was given."""
-    first = error.errors()[0]
+@contextmanager
+def _explained(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except ValidationError as error:
+        raise UserError(_explain(error.errors()[0], file)) from None
+    except SettingsError as error:
+        raise UserError(f"{error}; a list in the environment is written as JSON, such as '[\"a\"]'") from None
+
+
+def _explain(first: ErrorDetails, file: Path) -> str:
+    """One line for pydantic's first error: where the value came from, what is allowed, what was given."""
     key = ".".join(map(str, first["loc"]))
     flag, variable = "--" + key.replace("_", "-"), ENV_PREFIX + key.replace(".", "__").upper()
-    where = flag if any(word.split("=")[0] == flag for word in sys.argv) else variable
-    where = where if where == flag or variable in os.environ else f"{file}: {key}"
+    where = f"{file}: {key}"
+    if any(word.split("=")[0] == flag for word in sys.argv):
+        where = flag
+    elif variable in os.environ:
+        where = f"environment variable {variable}"
     if first["type"] == "extra_forbidden":
         section = key.rpartition(".")[0]
         allowed = sorted(".".join(path) for path in _paths(Config) if ".".join(path[:-1]) == section)

@@ -15,8 +15,9 @@ from .checkpoint import load_model
 from .contract import BaseTask, Examples, Report
 from .distributed import Runtime
 from .errors import UserError
+from .files import write_json
 from .loading import read_batches
-from .run import Checkpoint, Run, find_run, write_json
+from .run import Checkpoint, Run, find_run
 from .tracking import build_tracker
 
 

@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import secrets
 import socket
 import subprocess
@@ -16,8 +17,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from .config import Config, load_config, write_yaml
+from .config import Config, dump_config, read_config
 from .errors import UserError
+from .files import write_json, write_text
 
 Status = Literal["running", "finished", "failed", "interrupted"]
 Checkpoint = Literal["best", "last"]
@@ -66,19 +68,38 @@ class Run:
 
 def open_run(config: Config, resumed: Run | None, name: str | None) -> Run:
     """Make a run directory, or go on in the one given or so named, with the settings that it began with."""
+    if name and not re.fullmatch(r"\w[\w.-]*", name):
+        raise UserError(f"--run-name {name}: may hold letters, digits, '_', '.' and '-'")
     stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     run = resumed or Run(config.runs_dir / config.name / (name or stamp))
     (run.path / "checkpoints").mkdir(parents=True, exist_ok=True)
     if run.config.is_file():
-        before = load_config(run.config)
-        for key in ("seed", "data", "model", "task", "trainer.global_batch_size"):
-            if attrgetter(key)(before) != attrgetter(key)(config):
-                raise UserError(f"{key}: cannot change while {run.path} goes on; start a new run instead")
-        error = run.read_status().get("error")
-        if error and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0:
-            raise UserError(f"not tried again: {error}", exit_code=1)
-    write_yaml(run.config, config)
+        _check_that_it_can_go_on(run, config)
+    write_text(run.config, dump_config(config))
     return run
+
+
+def _check_that_it_can_go_on(run: Run, config: Config) -> None:
+    before, status = read_config(run.config), run.read_status()
+    for key in ("seed", "data", "model", "task", "trainer.global_batch_size"):
+        if attrgetter(key)(before) != attrgetter(key)(config):
+            raise UserError(f"{key}: cannot change while {run.path} goes on; start a new run instead")
+    if status.get("status") == "running" and status.get("host") == socket.gethostname() and _is_alive(status["pid"]):
+        raise UserError(f"{run.path}: process {status['pid']} is training it")
+    if "error" in status and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0:
+        raise UserError(f"not tried again: {status['error']}", exit_code=1)
+
+
+def _is_alive(pid: int) -> bool:
+    if os.name != "posix" or pid == os.getpid():  # on Windows os.kill would end it
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 class StopRequested(Exception):
@@ -109,24 +130,17 @@ def recorded(run: Run, is_main: bool) -> Iterator[None]:
 
 
 def find_run(path: Path | None, runs_dir: Path = Path("runs"), needs: str = "config.yaml") -> Run:
-    """The run at `path`, or the newest one; it must have the file `needs`."""
+    """The run at `path`, or the one with the newest file `needs`."""
     if path is not None:
         if not path.is_dir():
             raise UserError(f"{path}: no such run directory")
         if not (path / needs).is_file():
             raise UserError(f"{path}: holds no {needs}, so it is not a run that can be used here")
         return Run(path)
-    found = [file.parents[needs.count("/")] for file in runs_dir.glob(f"*/*/{needs}")]
+    found = list(runs_dir.glob(f"*/*/{needs}"))
     if not found:
         raise UserError(f"{runs_dir}: no run with {needs} yet; start one: python -m {__package__} train")
-    return Run(max(found, key=lambda folder: (folder.stat().st_mtime, folder.name)))
-
-
-def write_json(file: Path, data: object) -> None:
-    """Write a JSON file whole or not at all."""
-    temporary = file.with_name(file.name + ".tmp")
-    temporary.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    temporary.replace(file)
+    return Run(max(found, key=lambda file: (file.stat().st_mtime, file)).parents[needs.count("/")])
 
 
 def describe_environment(hardware: dict[str, object], data_version: str) -> dict[str, object]:

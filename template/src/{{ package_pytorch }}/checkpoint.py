@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .backend import Model
-from .config import Config, load_config
+from .config import Config, read_config
 from .contract import BaseTask
 from .errors import UserError
 from .model import build_model
@@ -86,7 +86,7 @@ def load_model(run: Run, which: Checkpoint) -> tuple[Config, BaseTask, Model, Tr
     """Rebuild the model and task of a run from its configuration and the checkpoint's facts, without its data."""
     path = run.checkpoint(which)
     content = load(path)
-    config = load_config(run.config)
+    config = read_config(run.config)
     facts = DataFacts.model_validate(content["facts"])
     model = build_model(config.model, facts)
     restore_weights(path, model, content)

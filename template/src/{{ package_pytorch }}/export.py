@@ -16,8 +16,9 @@ from .backend import Model, Tensor, inference, to_numpy, to_tensors
 from .checkpoint import load_model
 from .contract import BaseTask
 from .errors import UserError
+from .files import write_json
 from .predictor import Predictor
-from .run import find_run, write_json
+from .run import find_run
 from .signature import SCHEMA_VERSION, Signature
 
 TOLERANCE = 1e-4

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from . import checkpoint, distributed
 from .backend import Model, Tensor, to_tensors
 from .check import build, build_datasets
-from .config import Config, OptimizerSettings, load_config
+from .config import Config, OptimizerSettings, dump_config, load_config
 from .contract import BaseTask, Batch, Datasets
 from .distributed import Runtime
 from .errors import UserError
 from .evaluate import compute_metrics, compute_sums
+from .files import write_json
 from .loading import batch_parts, data_version, epoch_order, read_batches
 from .progress import Progress, TrainState
-from .run import Checkpoint, Run, StopRequested, describe_environment, find_run, open_run, recorded, write_json
+from .run import Checkpoint, Run, StopRequested, describe_environment, find_run, open_run, recorded
 from .schedule import learning_rate
 from .seeds import mix
 from .tracking import NullTracker, Tracker, build_tracker
@@ -61,7 +61,7 @@ def main(args: argparse.Namespace) -> None:
     resumed = None if args.resume is None else find_run(None if args.resume == Path() else args.resume)
     config = load_config(resumed.config if resumed else args.experiment, args.flags, args)
     if args.dry_run:
-        print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
+        print(dump_config(config), end="")
     else:
         train(config, resumed, args.run_name)
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..files import write_text
+
 AVAILABLE = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
@@ -93,6 +95,4 @@ def _cut(file: Path, step: int) -> None:
                 kept.append(line + "\n")
         except ValueError:  # the last line of a run that was killed while writing it
             continue
-    temporary = file.with_name(file.name + ".tmp")
-    temporary.write_text("".join(kept), encoding="utf-8")
-    temporary.replace(file)
+    write_text(file, "".join(kept))

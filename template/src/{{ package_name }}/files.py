@@ -1,0 +1,35 @@
+"""Small text files, read with clear errors and written whole or not at all."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .errors import UserError
+
+
+def read_yaml(file: Path) -> dict[str, Any]:
+    """Read a mapping from a YAML file."""
+    try:
+        values = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    except FileNotFoundError:
+        near = ", ".join(sorted(path.as_posix() for path in file.parent.glob("*.yaml")))
+        raise UserError(f"{file}: no such file{f'; there are: {near}' if near else ''}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: cannot be read ({error})") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{file}: not valid YAML ({error})") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{file}: must hold keys and values, such as 'seed: 1'")
+    return {str(key): value for key, value in values.items()}
+
+
+def write_text(file: Path, text: str) -> None:
+    temporary = file.with_name(file.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(file)
+
+
+def write_json(file: Path, data: object) -> None:
+    write_text(file, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
