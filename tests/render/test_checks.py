@@ -3,8 +3,9 @@
 import shutil
 from pathlib import Path
 
-import checks
 import pytest
+
+import checks
 from support import Project
 
 FAULTS: list[tuple[checks.Check, str, str]] = [

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from checks import CHECKS, Check
 
+from checks import CHECKS, Check
 from support import ROOT, Project
 
 BIN = Path(sys.executable).parent

@@ -11,8 +11,8 @@ from typing import Any
 import copier
 import pytest
 import yaml
-from checks import everything_parses, text_is_clean
 
+from checks import everything_parses, text_is_clean
 from choices import CHOICES as OFFERED
 from support import PRESETS, ROOT, Project, render, template_source
 
