@@ -1,0 +1,476 @@
+"""`check` answers each way of breaking the contract with one line that names the file and the function."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from owners import TASKS, install
+from workspace import HERE, Workspace
+
+Answer = dict[str, str | int]
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What an owner gets wrong, as replacements in the files of one task, and what `check` must say of it."""
+
+    name: str
+    where: str
+    says: str
+    task: str
+    file: str
+    changes: tuple[tuple[str, str], ...]
+
+
+def tabular(name: str, where: str, says: str, file: str, *changes: tuple[str, str]) -> Mistake:
+    return Mistake(name, where, says, "tabular", file, changes)
+
+
+def sequence(name: str, where: str, says: str, file: str, *changes: tuple[str, str]) -> Mistake:
+    return Mistake(name, where, says, "sequence", file, changes)
+
+
+LIST = 'return {"text": tokens, "label": labels}'
+SERIALIZER = """
+    @field_serializer("mean")
+    def _short(self, mean: tuple[float, ...]) -> list[float]:
+        return [round(value, 1) for value in mean]
+"""
+NOISY = """class Noisy(ArrayExamples):
+    def read(self, indices, seeds):
+        batch = super().read(indices, seeds)
+        noise = np.random.default_rng().random(1, np.float32) if seeds is None else np.float32(0)
+        return batch | {"columns": batch["columns"] + noise}
+
+
+"""
+NORMALISED = '(batch["columns"] - self.mean) / self.std'
+HUBER = 'Loss(functional.huber_loss(outputs["target"], target, reduction="sum", delta=delta), len(target))'
+MOMENTS = 'moments = {"target": target.sum(), "target_squared": target.square().sum()}'
+ANSWER = 'return {"target": target * self.facts.target_std + self.facts.target_mean}'
+
+MISTAKES = [
+    # data.py and the facts
+    tabular(
+        "no-datasets",
+        "data.py: build_datasets",
+        "return Datasets, got tuple",
+        "data.py",
+        ("return Datasets(split(0, 300), split(300, 370), split(370, 442), facts)", "return split(0, 300), facts"),
+    ),
+    tabular(
+        "no-validation",
+        "data.py: build_datasets",
+        "give val examples, got none",
+        "data.py",
+        ("split(300, 370)", "split(300, 300)"),
+    ),
+    tabular(
+        "facts-of-another-type",
+        "data.py: build_datasets",
+        "give facts of type DataFacts, got dict",
+        "data.py",
+        ("split(370, 442), facts)", "split(370, 442), facts.model_dump())"),
+    ),
+    tabular(
+        "facts-rounded",
+        "settings.py: DataFacts",
+        "be equal after a round trip through JSON",
+        "settings.py",
+        ("import Field", "import Field, field_serializer"),
+        ("    target_std: float\n", "    target_std: float\n" + SERIALIZER),
+    ),
+    tabular(
+        "facts-untyped",
+        "settings.py: DataFacts",
+        "be equal after a round trip through JSON",
+        "settings.py",
+        ("from pydantic", "from typing import Any\n\nfrom pydantic"),
+        ("columns: tuple[str, ...]", "columns: Any"),
+    ),
+    tabular(
+        "float64",
+        "data.py: train.read",
+        "give float32 for 'columns', got float64",
+        "data.py",
+        ("bunch.data.astype(np.float32)", "bunch.data"),
+    ),
+    tabular(
+        "float64-by-augmentation",
+        "data.py: train.read",
+        "give float32 for 'columns', got float64",
+        "data.py",
+        ("noise.astype(np.float32)", "noise"),
+    ),
+    sequence(
+        "list",
+        "data.py: train.read",
+        "return a dict of ndarray, got list",
+        "data.py",
+        (LIST, "return [tokens, labels]"),
+    ),
+    sequence(
+        "lists-in-a-dict",
+        "data.py: train.read",
+        "return a dict of ndarray, got {'text': 'ndarray', 'label': 'list'}",
+        "data.py",
+        (LIST, LIST.replace("labels}", "labels.tolist()}")),
+    ),
+    sequence(
+        "rows-missing",
+        "data.py: train.read",
+        "give 8 rows of 'text', got (7, ",
+        "data.py",
+        (LIST, LIST.replace("tokens", "tokens[1:]")),
+    ),
+    sequence(
+        "labels-flat",
+        "data.py: train.read",
+        "give 8 rows of 'label'",
+        "data.py",
+        (LIST, LIST.replace("labels}", "labels.reshape(-1)}")),
+    ),
+    tabular(
+        "augmentation-seeded-by-the-batch",
+        "data.py: train.read",
+        "give the same 'columns' for an example alone and among others",
+        "data.py",
+        ("uniforms(seeds,", "uniforms(seeds[:1],"),
+    ),
+    tabular(
+        "augmentation-without-seed",
+        "data.py: train.read",
+        "give the same 'columns' for the same seeds",
+        "data.py",
+        ("uniforms(seeds, len(std))", "np.random.default_rng().random((len(seeds), len(std)))"),
+    ),
+    tabular(
+        "noise-in-validation",
+        "data.py: val.read",
+        "give the same 'columns' for the same seeds",
+        "data.py",
+        ("def build_datasets", NOISY + "def build_datasets"),
+        ("return ArrayExamples(", "return Noisy("),
+    ),
+    sequence(
+        "order-out-of-range",
+        "data.py: order",
+        "give int64 indices in [0, 1200)",
+        "data.py",
+        ('kind="stable")]', 'kind="stable")] + 1'),
+    ),
+    sequence(
+        "order-in-two-dimensions",
+        "data.py: order",
+        "give int64 indices in [0, 1200)",
+        "data.py",
+        ("return np.concatenate(", "return np.stack("),
+    ),
+    # model.py
+    tabular(
+        "tensor",
+        "model.py: the model",
+        "return a dict of Tensor, got Tensor",
+        "model.py",
+        ('return {"target": self.layers(' + NORMALISED + ")}", "return self.layers(" + NORMALISED + ")"),
+    ),
+    tabular(
+        "normalised-by-the-batch",
+        "model.py: the model",
+        "give the same 'target' for an example alone and among others",
+        "model.py",
+        (NORMALISED, '(batch["columns"] - batch["columns"].mean(0)) / self.std'),
+    ),
+    sequence(
+        "padding-read",
+        "model.py: the model",
+        "give the same 'labels' for an example alone and among others",
+        "model.py",
+        ("batch_first=True)", "batch_first=True, bidirectional=True)"),
+        ("nn.Linear(settings.width,", "nn.Linear(2 * settings.width,"),
+    ),
+    # task.py
+    tabular(
+        "no-loss",
+        "task.py: compute_loss",
+        "return Loss(total, count), got Tensor",
+        "task.py",
+        (HUBER, HUBER.removeprefix("Loss(").removesuffix(", len(target))")),
+    ),
+    tabular(
+        "mean",
+        "task.py: compute_loss",
+        "give sums: 'loss' of all rows is that of each row added up",
+        "task.py",
+        ('"sum"', '"mean"'),
+    ),
+    sequence(
+        "mean-of-tokens",
+        "task.py: compute_loss",
+        "give sums: 'loss' of all rows is that of each row added up",
+        "task.py",
+        ('reduction="sum"', 'reduction="mean"'),
+    ),
+    sequence(
+        "padding-counted",
+        "task.py: compute_loss",
+        "give sums: 'count' of all rows is that of each row added up",
+        "task.py",
+        ("(labels != NO_LABEL).sum()", "1"),
+    ),
+    tabular(
+        "loss-of-each-row",
+        "task.py: compute_loss",
+        "give a scalar total, got torch.Size([8, 1])",
+        "task.py",
+        ('"sum"', '"none"'),
+    ),
+    tabular(
+        "loss-not-finite",
+        "task.py: compute_loss",
+        "give a finite total on the first batch, got nan",
+        "task.py",
+        ('outputs["target"], target, reduction', 'outputs["target"].log() * 0 - 1e38 * 1e38, target * 0, reduction'),
+    ),
+    sequence(
+        "count-zero",
+        "task.py: compute_loss",
+        "give a count above 0, got 0.0",
+        "task.py",
+        ("(labels != NO_LABEL).sum()", "(labels < NO_LABEL).sum()"),
+    ),
+    tabular(
+        "sums-of-means",
+        "task.py: compute_sums",
+        "give sums: 'error' of all rows is that of each row added up",
+        "task.py",
+        ("error.abs().sum()", "error.abs().mean()"),
+    ),
+    tabular(
+        "sums-named-loss",
+        "task.py: compute_sums",
+        'leave the names "loss" and "count" free',
+        "task.py",
+        ('{"error": error', '{"loss": error'),
+    ),
+    tabular(
+        "sums-as-floats",
+        "task.py: compute_sums",
+        "return a dict of Tensor",
+        "task.py",
+        ("error.abs().sum()", "error.abs().sum().item()"),
+    ),
+    tabular(
+        "metrics-none",
+        "task.py: compute_metrics",
+        "return a dict of numbers, got float",
+        "task.py",
+        ("        return {\n", "        return 0.5\n        return {\n"),
+    ),
+    tabular(
+        "monitor-unknown",
+        "task.py: monitor",
+        "be one of loss, r2, mae, got accuracy",
+        "task.py",
+        ('Monitor("r2"', 'Monitor("accuracy"'),
+    ),
+    sequence(
+        "report",
+        "task.py: build_report",
+        "return a Report, got dict",
+        "task.py",
+        ('return Report({"per label": rows})', 'return {"per label": rows}'),
+    ),
+    tabular(
+        "signature-unknown-input",
+        "task.py: signature",
+        "name inputs among columns, target, got column",
+        "task.py",
+        ('Input("columns"', 'Input("column"'),
+    ),
+    tabular(
+        "signature-shape",
+        "task.py: signature",
+        "give 'columns' the shape of the data, (10,), got (11,)",
+        "task.py",
+        ('"numbers", (len(columns),)', '"numbers", (len(columns) + 1,)'),
+    ),
+    sequence(
+        "signature-dtype",
+        "task.py: signature",
+        "give 'text' the dtype of the data, int64, got int32",
+        "task.py",
+        ('"int64"', '"int32"'),
+    ),
+    tabular(
+        "signature-none",
+        "task.py: signature",
+        "return a Signature, got tuple",
+        "task.py",
+        ("return Signature(inputs, ", "return (inputs, "),
+    ),
+    tabular(
+        "predict-shape",
+        "task.py: predict",
+        "give 'target' [B, *(1,)], got (8,)",
+        "task.py",
+        (ANSWER, ANSWER.replace("target *", "target[:, 0] *")),
+    ),
+    sequence(
+        "predict-without-time",
+        "task.py: predict",
+        "give 'labels' [B, *('time', 4)], got (8, 4)",
+        "task.py",
+        ('["logits"].softmax(2)', '["logits"].softmax(2).mean(1)'),
+    ),
+    tabular(
+        "predict-name",
+        "task.py: predict",
+        "return 'target', which the signature names, got progression",
+        "task.py",
+        (ANSWER, ANSWER.replace('"target"', '"progression"')),
+    ),
+    tabular(
+        "predict-tensor",
+        "task.py: predict",
+        "return a dict of Tensor, got Tensor",
+        "task.py",
+        (ANSWER, "return target"),
+    ),
+]
+EXCEPTIONS = [
+    tabular(
+        "in-build-datasets",
+        "data.py: build_datasets",
+        "KeyError",
+        "data.py",
+        ("bunch.target.astype", 'bunch["targets"].astype'),
+    ),
+    tabular(
+        "in-augment",
+        "data.py: train.read",
+        "KeyError: 'column'",
+        "data.py",
+        ('batch["columns"] + noise', 'batch["column"] + noise'),
+    ),
+    sequence("without-seeds", "data.py: val.read", "TypeError", "data.py", ("if seeds is not None:", "if True:")),
+    sequence(
+        "in-order", "data.py: order", "IndexError", "data.py", ("train.lengths[bucket]", "train.lengths[bucket + 1000]")
+    ),
+    tabular("in-build-model", "model.py: build_model", "AttributeError", "model.py", ("facts.columns", "facts.column")),
+    tabular(
+        "in-forward",
+        "model.py: the model",
+        "KeyError: 'column'",
+        "model.py",
+        (NORMALISED, NORMALISED.replace("columns", "column")),
+    ),
+    tabular(
+        "in-compute-loss",
+        "task.py: compute_loss",
+        "KeyError: 'targets'",
+        "task.py",
+        ('outputs["target"], target, red', 'outputs["targets"], target, red'),
+    ),
+    tabular(
+        "in-compute-sums",
+        "task.py: compute_sums",
+        "KeyError: 'targets'",
+        "task.py",
+        ('outputs["target"] - target', 'outputs["targets"] - target'),
+    ),
+    tabular(
+        "in-compute-metrics",
+        "task.py: compute_metrics",
+        "KeyError: 'errors'",
+        "task.py",
+        ('sums["error"]', 'sums["errors"]'),
+    ),
+    sequence(
+        "in-build-report",
+        "task.py: build_report",
+        "KeyError: 'guesses'",
+        "task.py",
+        ('sums["tokens"], sums["correct"]', 'sums["tokens"], sums["guesses"]'),
+    ),
+    tabular(
+        "in-signature", "task.py: signature", "AttributeError", "task.py", ("self.facts.target,", "self.facts.name,")
+    ),
+    tabular(
+        "in-predict", "task.py: predict", "KeyError: 'targets'", "task.py", ('inputs)["target"]', 'inputs)["targets"]')
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Workspace]:
+    return {task: install(task, tmp_path_factory.mktemp(task) / "project") for task in TASKS}
+
+
+@pytest.fixture(scope="module")
+def run_check(pristine: dict[str, Workspace]) -> Iterator[Callable[[Workspace], Answer]]:
+    project = pristine["tabular"]
+    command = [str(project.python), str(HERE / "check_server.py"), project.package]
+    environment = project.env | {"PYTHONPATH": ""}
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdin and server.stdout
+        requests, answers = server.stdin, server.stdout
+
+        def run(project: Workspace) -> Answer:
+            print(project.path, file=requests, flush=True)
+            answer: Answer = json.loads(answers.readline())
+            return answer
+
+        yield run
+        requests.close()
+
+
+def plant(mistake: Mistake, project: Workspace, dest: Path) -> Workspace:
+    """A copy of the project with the mistake in it."""
+    copy = Workspace(dest / "project")
+    ignored = shutil.ignore_patterns(".venv", "__pycache__")
+    shutil.copytree(project.path, copy.path, ignore=ignored)
+    file = copy.path / "src" / copy.package / mistake.file
+    text = file.read_text("utf-8")
+    for old, new in mistake.changes:
+        assert text.count(old) == 1, f"{mistake.file} of {mistake.task} must hold once: {old}"
+        text = text.replace(old, new)
+    file.write_text(text, "utf-8")
+    return copy
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_nothing_is_said_of_files_that_keep_it(
+    task: str, pristine: dict[str, Workspace], run_check: Callable[[Workspace], Answer]
+) -> None:
+    answer = run_check(pristine[task])
+    assert answer["returncode"] == 0, answer["stderr"]
+    assert "keep the contract" in str(answer["stdout"])
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_a_mistake_is_one_line(
+    mistake: Mistake, pristine: dict[str, Workspace], run_check: Callable[[Workspace], Answer], tmp_path: Path
+) -> None:
+    answer = run_check(plant(mistake, pristine[mistake.task], tmp_path))
+    lines = str(answer["stderr"]).splitlines()
+    assert answer["returncode"] == 2, answer
+    assert len(lines) == 1, answer["stderr"]
+    assert lines[0].startswith(f"error: {mistake.where} must {mistake.says}")
+
+
+@pytest.mark.parametrize("mistake", EXCEPTIONS, ids=lambda mistake: mistake.name)
+def test_an_exception_is_that_line_and_the_traceback(
+    mistake: Mistake, pristine: dict[str, Workspace], run_check: Callable[[Workspace], Answer], tmp_path: Path
+) -> None:
+    answer = run_check(plant(mistake, pristine[mistake.task], tmp_path))
+    lines = str(answer["stderr"]).splitlines()
+    assert answer["returncode"] == 2, answer
+    assert lines[0].startswith(f"error: {mistake.where} must run, got ")
+    assert mistake.says in lines[0]
+    assert any(f'{mistake.file}", line' in line for line in lines), "the traceback leads to the owner's line"

@@ -1,0 +1,234 @@
+"""Other tasks in a project whose owner replaced the four files, and nothing else: every command works."""
+
+import json
+import signal
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from owners import TASKS, install
+from support import Project
+from workspace import Workspace, differences, read_metrics, status
+
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+# Fifteen steps an epoch: the end, at step 36, and the kill, after step 22, lie within epochs.
+SHORT = ("--trainer.max-steps", "36", "--trainer.checkpoint-every", "4", "--trainer.log-every", "1")
+KILLED_AFTER = 22
+# Plain SGD shows a wrong factor in the gradient, which AdamW would hide.
+PLAIN = ("--optimizer.name", "sgd", "--optimizer.learning-rate", "0.03")
+FEWER = {"tabular": (), "sequence": ("--data.examples", "300")}
+WITHOUT_DROPOUT = {"tabular": ("--model.dropout", "0"), "sequence": ()}
+KILL = """
+import os, signal, sys
+from {package} import cli, train
+
+def train_step(loop, batches, original=train.train_step):
+    original(loop, batches)
+    if loop.state.step == {step}:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+train.train_step = train_step
+sys.exit(cli.main(sys.argv[1:]))
+"""
+Lines = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Owned:
+    """A project for one of the tasks, and the runs that several tests look at."""
+
+    project: Workspace
+    task: str
+
+    def short(self, name: str, *arguments: str) -> Path:
+        return self.project.train(name, *SHORT, *FEWER[self.task], *arguments)
+
+    def short_on_two(self, name: str, *arguments: str) -> Path:
+        """The same on two processes."""
+        words = ("train", "--run-name", name, *SHORT, *FEWER[self.task], *arguments)
+        self.project.run(self.project.python, *TORCHRUN, "-m", self.project.package, *words)
+        return self.project.run_dir(name)
+
+    @cached_property
+    def whole(self) -> Path:
+        """A short run that nothing interrupted."""
+        return self.short("whole")
+
+    @cached_property
+    def plain(self) -> Path:
+        """A short run with SGD, in one process."""
+        return self.short("plain", *PLAIN, *WITHOUT_DROPOUT[self.task])
+
+    @cached_property
+    def learned(self) -> Path:
+        """The task's own experiment, evaluated and exported."""
+        run = self.project.train("learned")
+        self.project.cli("evaluate", run)
+        self.project.cli("export", run)
+        return run
+
+    @cached_property
+    def test_lines(self) -> Lines:
+        shown = self.project.script("write_examples.py", self.project.package).stdout
+        return [json.loads(line) for line in shown.splitlines()]
+
+    def predict(self, lines: Lines) -> Lines:
+        file = self.project.path / "lines.jsonl"
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+        shown = self.project.cli("predict", file, "--model", self.learned, "--format", "jsonl").stdout
+        return [json.loads(line) for line in shown.splitlines()]
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def owned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Owned:
+    task: str = request.param
+    return Owned(install(task, tmp_path_factory.mktemp(task) / "project"), task)
+
+
+def weights_apart(owned: Owned, one: Path, other: Path) -> float:
+    checkpoints = (run / "checkpoints" / "last.pt" for run in (one, other))
+    return differences(owned.project, *checkpoints)["model"]
+
+
+def times(run: Path) -> list[tuple[int, float]]:
+    """(step, time) of every line of metrics.jsonl."""
+    lines = map(json.loads, (run / "metrics.jsonl").read_text("utf-8").splitlines())
+    return [(line["step"], line["time"]) for line in lines]
+
+
+def metrics_of(run: Path, split: str) -> dict[str, float]:
+    metrics: dict[str, float] = json.loads((run / "evaluation" / split / "metrics.json").read_text("utf-8"))
+    return metrics
+
+
+def flat(value: Any) -> list[float]:
+    return [number for item in value for number in flat(item)] if isinstance(value, list) else [value]
+
+
+def close(one: Any, other: Any, tolerance: float = 1e-5) -> bool:
+    """Whether two answers of `predict` hold the same numbers."""
+    pairs = zip(flat(one), flat(other), strict=True)
+    return all(abs(a - b) <= tolerance * max(1, abs(b)) for a, b in pairs)
+
+
+def test_check_accepts_the_four_files(owned: Owned) -> None:
+    assert "keep the contract" in owned.project.cli("check").stdout
+
+
+def test_style_and_types_hold(owned: Owned, shared_project: Project) -> None:
+    project = owned.project
+    project.run(project.python, "-m", "ruff", "check", ".")
+    project.run(project.python, "-m", "ruff", "format", "--check", ".")
+    cache = {"MYPY_CACHE_DIR": str(shared_project.path / ".mypy_cache")}
+    project.run(project.python, "-m", "mypy", "--strict", env=cache)
+
+
+def test_data_and_settings_know_no_framework(owned: Owned) -> None:
+    for name in ("settings.py", "data.py"):
+        text = (owned.project.path / "src" / owned.project.package / name).read_text("utf-8")
+        assert "torch" not in text and "backend" not in text
+
+
+def test_a_killed_run_ends_where_an_uninterrupted_one_does(owned: Owned) -> None:
+    project, run = owned.project, owned.project.run_dir("killed")
+    code = KILL.format(package=project.package, step=KILLED_AFTER)
+    words = ("train", "--run-name", run.name, *SHORT, *FEWER[owned.task])
+    killed = project.run(project.python, "-c", code, *words, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert status(run) == "running"
+    kept = [entry for entry in times(run) if entry[0] <= 20]
+    project.cli("train", "--resume", run)
+    assert status(run) == "finished"
+    assert times(run)[: len(kept)] == kept, "did not go on from the checkpoint of step 20"
+    assert weights_apart(owned, run, owned.whole) == 0
+    assert read_metrics(run) == read_metrics(owned.whole)
+
+
+def test_threads_that_read_ahead_change_nothing(owned: Owned) -> None:
+    run = owned.short("threads", "--trainer.read-workers", "2")
+    assert weights_apart(owned, run, owned.whole) == 0
+
+
+def test_two_processes_learn_what_one_does(owned: Owned) -> None:
+    two = owned.short_on_two("two", *PLAIN, *WITHOUT_DROPOUT[owned.task])
+    assert weights_apart(owned, two, owned.plain) < 1e-5
+    one_log, two_log = read_metrics(owned.plain), read_metrics(two)
+    assert one_log.keys() == two_log.keys()
+    assert all(abs(two_log[key] - value) < 1e-4 * max(1, abs(value)) for key, value in one_log.items())
+
+
+def test_two_processes_measure_what_one_does(owned: Owned) -> None:
+    """On a model that has hardly learned, so that no metric is at its best."""
+    project, words = owned.project, ("evaluate", owned.plain, "--checkpoint", "last")
+    project.cli(*words)
+    one, logged = metrics_of(owned.plain, "test"), len(times(owned.plain))
+    (owned.plain / "evaluation" / "test" / "metrics.json").unlink()
+    shown = project.run(project.python, *TORCHRUN, "-m", project.package, *words).stdout
+    two = metrics_of(owned.plain, "test")
+    assert one.keys() == two.keys()
+    assert all(two[name] == pytest.approx(one[name], rel=1e-5) for name in one if name != "checkpoint")
+    assert shown.count("(last checkpoint) on test") == 1
+    assert len(times(owned.plain)) == logged + len(one.keys() - {"checkpoint", "step"}), "logged by each process"
+
+
+def test_it_learns(owned: Owned) -> None:
+    metrics = metrics_of(owned.learned, "test")
+    if owned.task == "tabular":
+        assert metrics["r2"] > 0.35
+        assert 20 < metrics["mae"] < 55
+    else:
+        assert metrics["accuracy"] > 0.95
+
+
+def test_predictions_are_as_good_as_evaluate_says(owned: Owned) -> None:
+    """Every example of the test set through the exported model, compared with the truth here."""
+    answers = owned.predict(owned.test_lines)
+    pairs = list(zip(owned.test_lines, answers, strict=True))
+    metrics = metrics_of(owned.learned, "test")
+    if owned.task == "tabular":
+        errors = [abs(answer["target"][0] - line["target"][0]) for line, answer in pairs]
+        assert sum(errors) / len(errors) == pytest.approx(metrics["mae"], rel=1e-4)
+    else:
+        right = [
+            guess == label
+            for line, answer in pairs
+            for guess, label in zip(answer["label"], line["label"], strict=True)
+        ]
+        assert sum(right) / len(right) == pytest.approx(metrics["accuracy"], abs=1e-9)
+
+
+def test_an_example_among_others_is_predicted_as_alone(owned: Owned) -> None:
+    texts = ("a", "]a[b[c]", "", "[?é[" * 9)
+    chosen = [{"text": text} for text in texts] if owned.task == "sequence" else owned.test_lines[:3]
+    name = "labels" if owned.task == "sequence" else "target"
+    together = owned.predict(chosen)
+    for line, answer in zip(chosen, together, strict=True):
+        assert close(owned.predict([line])[0][name], answer[name])
+    if owned.task == "sequence":
+        assert [len(answer["labels"]) for answer in together] == [len(text) for text in texts]
+        assert together[1]["label"] == ["outside", "outside", "open", "inside", "inside", "inside", "close"]
+
+
+@pytest.mark.parametrize("owned", ["sequence"], indirect=True)
+def test_tokens_come_as_text_as_words_or_as_numbers(owned: Owned) -> None:
+    text = "]a[b[c]"
+    vocabulary = json.loads((owned.learned / "model.json").read_text("utf-8"))["inputs"][0]["names"]
+    forms: Lines = [{"text": text}, {"text": list(text)}, {"text": [vocabulary.index(token) for token in text]}]
+    one, *others = (answer["labels"] for answer in owned.predict(forms))
+    assert all(close(other, one) for other in others)
+
+
+def test_an_example_that_does_not_fit_is_named(owned: Owned) -> None:
+    wrong, reason = (
+        ({"columns": {"age": 50}}, "input columns: missing columns sex, bmi")
+        if owned.task == "tabular"
+        else ({"texts": "abc"}, "input text: missing; got texts")
+    )
+    (owned.project.path / "wrong.jsonl").write_text(json.dumps(wrong) + "\n", "utf-8")
+    done = owned.project.cli("predict", "wrong.jsonl", "--model", owned.learned, check=False)
+    assert done.returncode == 2
+    assert reason in done.stderr
+    assert "Traceback" not in done.stderr

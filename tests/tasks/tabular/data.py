@@ -1,0 +1,32 @@
+"""YOURS: the data, in NumPy."""
+
+import numpy as np
+from sklearn.datasets import load_diabetes
+
+from .contract import ArrayExamples, Batch, Datasets, Seeds
+from .seeds import uniforms
+from .settings import DataFacts, DataSettings
+
+
+def build_datasets(settings: DataSettings) -> Datasets:
+    """Ten measurements of a patient, and how far the illness had gone a year later."""
+    bunch = load_diabetes(scaled=False)
+    rows, targets = bunch.data.astype(np.float32), bunch.target.astype(np.float32)[:, None]
+    mean, std = rows[:300].mean(0), rows[:300].std(0)
+
+    def add_noise(batch: Batch, seeds: Seeds) -> Batch:
+        noise = settings.noise * (2 * uniforms(seeds, len(std)) - 1)
+        return batch | {"columns": batch["columns"] + noise.astype(np.float32) * std}
+
+    def split(start: int, end: int) -> ArrayExamples:
+        return ArrayExamples({"columns": rows[start:end], "target": targets[start:end]}, add_noise)
+
+    facts = DataFacts(
+        columns=tuple(bunch.feature_names),
+        mean=tuple(mean.tolist()),
+        std=tuple(std.tolist()),
+        target="progression",
+        target_mean=float(targets[:300].mean()),
+        target_std=float(targets[:300].std()),
+    )
+    return Datasets(split(0, 300), split(300, 370), split(370, 442), facts)
