@@ -63,6 +63,8 @@ def evaluate(run: Run, split: str, which: Checkpoint) -> tuple[dict[str, float],
         batch_size, workers = config.trainer.global_batch_size, config.trainer.read_workers
         sums = compute_sums(runtime, task, runtime.place(model), examples, batch_size, workers)
     metrics, report = compute_metrics(task, sums), task.build_report(sums)
+    if not runtime.is_main:
+        return metrics, report
     folder = run.path / "evaluation" / split
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "metrics.json", {"checkpoint": which, "step": state.step, **metrics})
@@ -79,6 +81,8 @@ def evaluate(run: Run, split: str, which: Checkpoint) -> tuple[dict[str, float],
 def main(args: argparse.Namespace) -> None:
     run = find_run(args.run, needs=f"checkpoints/{args.checkpoint}.pt")
     metrics, report = evaluate(run, args.split, args.checkpoint)
+    if not distributed.is_main_process():
+        return
     for name, rows in report.tables.items():
         print(f"\n{name}")
         print_table(rows)

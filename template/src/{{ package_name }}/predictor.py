@@ -101,7 +101,8 @@ def _read_description(file: Path) -> dict[str, Any]:
 
 
 def _pad(rows: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    sizes = tuple(max(row.shape[axis] for row in rows) for axis in range(rows[0].ndim))
+    # At least 1: a layer over an empty axis ends the whole process in onnxruntime.
+    sizes = tuple(max(1, *(row.shape[axis] for row in rows)) for axis in range(rows[0].ndim))
     padded = np.zeros((len(rows), *sizes), rows[0].dtype)
     for target, row in zip(padded, rows, strict=True):
         target[tuple(slice(size) for size in row.shape)] = row

@@ -119,6 +119,11 @@ def start(trainer: TrainerSettings) -> Iterator[Runtime]:
         dist.destroy_process_group()
 
 
+def is_main_process() -> bool:
+    """Whether this is rank 0, after `start` has ended too."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def choose_device(wanted: str, local_rank: int) -> torch.device:
     """CUDA (or ROCm), else Apple's mps, else the CPU; several processes on one mps device do not exist."""
     if wanted == "auto":
