@@ -8,7 +8,7 @@ from typing import Any
 
 package = sys.argv[1]
 config = import_module(f"{package}.config").load_config(Path("configs/experiment/baseline.yaml"))
-data = import_module(f"{package}.data")
+data: Any = import_module(f"{package}.data")
 build_datasets = data.build_datasets
 reads: list[tuple[list[int], list[int]]] = []
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from workspace import Workspace, workspace
 
 EPOCHS = 2

@@ -16,7 +16,7 @@ from support import Project, render, setup_env, shared_project
 
 HERE = Path(__file__).parent
 EXHAUSTIVE = os.environ.get("MLSTACK_EXHAUSTIVE") == "1"
-# Small enough for seconds, with every part of the state in use: AdamW, schedule, augmentation, checkpoints within epochs.
+# Small enough for seconds, with every part of the state in use: AdamW, its schedule, augmentation.
 SMALL = ("--model.width", "8", "--trainer.global-batch-size", "32", "--trainer.log-every", "1")
 
 
@@ -26,7 +26,7 @@ class Workspace(Project):
 
     @property
     def env(self) -> dict[str, str]:
-        # Compiled bytecode is kept even where the machine's settings forbid it: without it each start takes twice as long.
+        # Bytecode is kept even where the machine's settings forbid it: without it a start takes twice as long.
         own = {"PYTHONPATH": str(self.path / "src"), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
         return setup_env() | own
 
@@ -54,7 +54,10 @@ class Workspace(Project):
 
     @contextmanager
     def started(self, *command: str | Path) -> Iterator[subprocess.Popen[bytes]]:
-        """A running command in a process group of its own, which ends with the block; its output lies in out.txt, err.txt."""
+        """A running command in a process group of its own, which ends with the block.
+
+        Its output is in out.txt and err.txt.
+        """
         with open(self.path / "out.txt", "wb") as out, open(self.path / "err.txt", "wb") as err:
             process = subprocess.Popen(
                 [str(part) for part in command],

@@ -1,0 +1,123 @@
+"""Faults that once hid in training code are planted, one at a time; the checks of the other files see each."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from test_distributed import TWENTY_STEPS, distribution_problems, launch
+from test_order import order_problems, record_reads
+from test_resume import STEPS_PER_EPOCH, THREE_EPOCHS, resume_problems, train_with_kills
+from workspace import EXHAUSTIVE, Workspace, workspace
+
+
+def resumed(project: Workspace) -> list[str]:
+    whole = project.train("whole", *THREE_EPOCHS)
+    return resume_problems(project, whole, train_with_kills(project, "killed", (STEPS_PER_EPOCH + 15,), *THREE_EPOCHS))
+
+
+def distributed(project: Workspace) -> list[str]:
+    single = project.train("single", *TWENTY_STEPS)
+    launch(project, "two", *TWENTY_STEPS)
+    return distribution_problems(project, single, project.run_dir("two"))
+
+
+def ordered(project: Workspace) -> list[str]:
+    return order_problems(record_reads(project))
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A text in one file of the package, what stands there instead, and who must notice."""
+
+    name: str
+    file: str
+    text: str
+    instead: str
+    check: Callable[[Workspace], list[str]]
+    own_test: str = ""
+    always: bool = True
+
+    def plant(self, project: Workspace) -> None:
+        path = project.path / "src" / project.package / self.file
+        code = path.read_text("utf-8")
+        assert code.count(self.text) == 1, f"{self.file} holds {self.text!r} {code.count(self.text)} times"
+        path.write_text(code.replace(self.text, self.instead), "utf-8")
+
+
+FAULTS = [
+    Fault(
+        "optimizer not restored",
+        "checkpoint.py",
+        '    optimizer.load_state_dict(content["optimizer"])\n',
+        "",
+        resumed,
+        "test_training.py",
+    ),
+    Fault("zero_grad dropped", "train.py", "    loop.optimizer.zero_grad()\n", "", resumed, "test_training.py"),
+    Fault(
+        "model not wrapped",
+        "distributed.py",
+        "return DistributedDataParallel(model, ",
+        "return model; DistributedDataParallel(model, ",
+        distributed,
+        "test_distributed.py",
+    ),
+    Fault(
+        "gradients summed rather than averaged",
+        "train.py",
+        "(runtime.world_size / size)",
+        "(runtime.world_size**2 / size)",
+        distributed,
+        "test_distributed.py",
+    ),
+    Fault(
+        "epoch dropped from the order", "train.py", "loop.config.seed, state.epoch)", "loop.config.seed, 0)", ordered
+    ),
+    Fault(
+        "epoch dropped from the augmentation",
+        "train.py",
+        "(loop.config.seed, loop.state.epoch)",
+        "(loop.config.seed, 0)",
+        ordered,
+    ),
+    Fault(
+        "position in the epoch dropped",
+        "train.py",
+        "range(state.step_in_epoch, steps)",
+        "range(0, steps)",
+        resumed,
+        always=False,
+    ),
+    Fault(
+        "metrics not cut",
+        "tracking/__init__.py",
+        "            _cut(file, step)\n",
+        "            pass\n",
+        resumed,
+        always=False,
+    ),
+]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Workspace:
+    return workspace(tmp_path / "project")
+
+
+@pytest.mark.parametrize("fault", [f for f in FAULTS if f.always or EXHAUSTIVE], ids=lambda fault: fault.name)
+def test_a_planted_fault_is_seen(project: Workspace, fault: Fault) -> None:
+    fault.plant(project)
+    problems = fault.check(project)
+    assert problems
+    print(f"{len(problems)} problems, such as: {problems[0]}")
+
+
+@pytest.mark.skipif(not EXHAUSTIVE, reason="runs each project's own tests: make test-all")
+@pytest.mark.parametrize("fault", [f for f in FAULTS if f.own_test], ids=lambda fault: fault.name)
+def test_a_projects_own_tests_see_it_too(project: Workspace, fault: Fault) -> None:
+    fault.plant(project)
+    done = project.run(project.python, "-m", "pytest", "-q", f"tests/{fault.own_test}", check=False)
+    assert done.returncode == 1, done.stdout
+    assert "AssertionError" in done.stdout
