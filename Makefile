@@ -59,7 +59,7 @@ ifeq ($(SYSTEM_UV),)
 	python3 -m venv $(ENV)
 	$(PYTHON) -m pip install --quiet uv
 else
-	$(UV) venv --quiet --allow-existing --python python3 $(ENV)
+	$(UV) venv --quiet --allow-existing --python '>=3.11' $(ENV)
 endif
 	$(UV) pip install --quiet --python $(ENV) --group dev
 	touch $@

@@ -134,3 +134,15 @@ def test_make_lists_every_target(projects: dict[str, Project]) -> None:
         targets = set(re.findall(r"^([a-z][\w-]*):", makefile, re.MULTILINE))
         assert targets == {line.split()[0] for line in project.make().stdout.splitlines()}
         assert targets == set(makefile.partition("\n.PHONY: ")[2].split())
+
+
+def test_this_repository_is_in_order() -> None:
+    workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+    run_tool(BIN / "check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows, cwd=ROOT)
+    run_tool(BIN / "shellcheck", ".ci/run", cwd=ROOT)
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        text = page.read_text("utf-8")
+        assert [link for link in re.findall(r"\]\(([^):#]+)\)", text) if not (page.parent / link).exists()] == [], page
+        if page.parent == ROOT:
+            assert set(re.findall(r"(?:`|^)make ([\w-]+)", text, re.MULTILINE)) <= targets, page
