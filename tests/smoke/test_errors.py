@@ -106,7 +106,7 @@ def test_a_precision_that_the_device_lacks(project: Workspace) -> None:
     [
         ("TRAINER__MAX_EPOCH", "3", ("TRAINER__MAX_EPOCH: no such setting", "TRAINER__MAX_EPOCHS?")),
         ("TRAINER__MAX_EPOCHS", "many", ("TRAINER__MAX_EPOCHS", "'many'")),
-        ("TRACKING__TRACKERS", "tensorboard", ("trackers", "JSON")),
+        ("TRACKING__TRACKERS", "tensorboard", ("tracking", "JSON")),
     ],
 )
 def test_environment_variables(project: Workspace, name: str, value: str, words: tuple[str, ...]) -> None:
@@ -123,7 +123,7 @@ def test_no_run_yet(tmp_path: Path) -> None:
 
 def test_a_run_name_that_is_a_file(project: Workspace) -> None:
     (project.path / "runs/baseline/a-file").write_text("mine")
-    refused(project, USAGE, "train", "--run-name", "a-file")
+    assert "runs/baseline/a-file" in refused(project, FAILURE, "train", "--run-name", "a-file")
     (project.path / "runs/baseline/a-file").unlink()
 
 
@@ -153,10 +153,13 @@ def plant_code(file: Path) -> None:
             archive.writestr(name, content)
 
 
-@pytest.mark.parametrize("damage", [truncate, empty, plant_code], ids=lambda damage: damage.__name__)
+READERS = {truncate: ("train", "evaluate", "export"), empty: ("train",), plant_code: ("train", "evaluate")}
+
+
+@pytest.mark.parametrize("damage", READERS, ids=lambda damage: damage.__name__)
 def test_damaged_checkpoints(project: Workspace, run: Path, damage: Callable[[Path], None]) -> None:
-    for command, name in (("train", "last.pt"), ("evaluate", "best.pt"), ("export", "best.pt")):
-        checkpoint = run / "checkpoints" / name
+    for command in READERS[damage]:
+        checkpoint = run / "checkpoints" / ("last.pt" if command == "train" else "best.pt")
         damage(checkpoint)
         before = snapshot(run / "checkpoints")
         line = refused(project, USAGE, command, *(["--resume"] if command == "train" else []), run)
@@ -241,7 +244,7 @@ def test_a_full_disk_during_a_checkpoint(project: Workspace) -> None:
 def test_a_folder_that_cannot_be_written(project: Workspace) -> None:
     """Also as root, for whom no folder is read-only: one below a device cannot be made."""
     done = project.cli("train", "--runs-dir", "/dev/null/runs", check=False)
-    assert done.returncode in (USAGE, FAILURE)
+    assert done.returncode == FAILURE
     assert "/dev/null" in error_line(done)
     locked = project.path / "locked"
     locked.mkdir(mode=0o555)
