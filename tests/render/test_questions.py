@@ -20,7 +20,7 @@ SETTINGS = {"_min_copier_version", "_subdirectory", "_answers_file", "_envops", 
 KEYS = {"type", "help", "choices", "multiselect", "default", "validator", "when", "ask"}
 CONFIG: dict[str, Any] = yaml.safe_load((ROOT / "copier.yml").read_text("utf-8"))
 QUESTIONS: dict[str, dict[str, Any]] = {name: value for name, value in CONFIG.items() if not name.startswith("_")}
-CHOICES = {name: question for name, question in QUESTIONS.items() if question.get("ask") == "{{ review }}"}
+CHOICES = {name: QUESTIONS[name] for name in OFFERED if name not in ("preset", "license", "author_email")}
 HIDDEN = {name for name, question in QUESTIONS.items() if question.get("when") is False}
 
 
