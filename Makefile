@@ -40,7 +40,7 @@ test-all: $(ENV)/.ready ## The exhaustive form: every kill point
 	MLSTACK_EXHAUSTIVE=1 $(PYTHON) -m pytest tests $(ARGS)
 
 bench: $(ENV)/.ready ## Measure against bare loops and Copier's own floor (docs/benchmarks.md)
-	$(PYTHON) benchmarks/run.py $(ARGS)
+	PYTHONPATH=tests $(PYTHON) benchmarks/run.py $(ARGS)
 
 lint: $(ENV)/.ready ## Check style and types of this repository
 	PATH=$(ENV)/bin:$$PATH pre-commit run --all-files --show-diff-on-failure

@@ -94,10 +94,15 @@ class Bench:
         return subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout
 
     def compare(
-        self, what: str, ours: Callable[[], Sample], floor: Callable[[], Sample], target: str = "-"
+        self,
+        what: str,
+        ours: Callable[[], Sample],
+        floor: Callable[[], Sample],
+        target: str = "-",
+        repeats: int | None = None,
     ) -> tuple[Row, Samples]:
         """Interleave ours, the floor, and the floor once more."""
-        samples = interleave(what, {"ours": ours, "floor": floor, "floor again": floor}, self.repeats)
+        samples = interleave(what, {"ours": ours, "floor": floor, "floor again": floor}, repeats or self.repeats)
         return tabulate(what, samples, target), samples
 
 
@@ -169,7 +174,7 @@ def bench_step(bench: Bench) -> Iterator[Row]:
 
 def bench_ddp(bench: Bench) -> Iterator[Row]:
     """launch/ddp.sh on two processes, against a bare script under torchrun; examples a second, without start-up."""
-    project, group, width, epochs = bench.project, 4, 128, 2
+    project, group, width, epochs = bench.project, 4, 96, 4
     torchrun: list[str | Path] = [
         project.python,
         "-m",
@@ -198,7 +203,7 @@ def bench_ddp(bench: Bench) -> Iterator[Row]:
         return Sample(statistics.median(size / line["value"] for line in full), 0)
 
     print("choose a batch size for two processes", file=sys.stderr, flush=True)
-    size = choose_size(lambda size: bare(size).wall, 0.075, 32, 96)
+    size = choose_size(lambda size: bare(size).wall, 0.075, 32, 64)
     what = f"DDP, two processes, a step (width {width}, batch {size})"
     row, samples = bench.compare(what, partial(ours, size), partial(bare, size))
     yield row
@@ -259,7 +264,10 @@ def bench_epoch(bench: Bench) -> Iterator[Row]:
         shutil.rmtree(dest)
         return sample
 
-    yield bench.compare("`copier copy` to the first epoch; floor: `uv pip install` alone", ours, floor, "< 60 s")[0]
+    # Few rounds: each leaves three environments of thousands of folders, which some file systems delete slowly.
+    rounds_ = min(3, bench.repeats)
+    what = f"`copier copy` to the first epoch, {rounds_} rounds; floor: `uv pip install` alone"
+    yield bench.compare(what, ours, floor, "< 60 s", rounds_)[0]
     for stage, seconds in stages.items():
         low, middle, high = quartiles(seconds[1:])
         yield Row(f"of that, {stage}", f"{duration(middle)} ({duration(low)} to {duration(high)})")
@@ -323,10 +331,12 @@ def main() -> None:
         rows = [row for name in chosen for row in SECTIONS[name](bench)]
         command = " ".join(["make bench", *([f'ARGS="{" ".join(chosen)}"'] if args.sections else [])])
         text = "\n".join([describe(bench, command, load), "", str(HEADER), "|---" * 7 + "|", *map(str, rows)])
-    print(f"\n{text}")
-    if args.write:
-        before, rest = DOCS.read_text("utf-8").split(BEGIN)
-        DOCS.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+        print(f"\n{text}", flush=True)
+        if args.write:
+            before, rest = DOCS.read_text("utf-8").split(BEGIN)
+            DOCS.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+        print(f"remove {folder}", file=sys.stderr, flush=True)
+        shutil.rmtree(template_source())
 
 
 if __name__ == "__main__":
