@@ -9,7 +9,7 @@ import secrets
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from .config import Config, dump_config, read_config
+from .config import ENV_PREFIX, Config, dump_config, read_config
 from .errors import UserError
 from .files import write_json, write_text
 
@@ -107,12 +107,19 @@ class StopRequested(Exception):
 
 
 @contextmanager
-def recorded(run: Run, is_main: bool) -> Iterator[None]:
-    """Keep status.json true, however training ends."""
-    write = run.write_status if is_main else lambda status, **more: None
+def recorded(run: Run, is_main: bool) -> Iterator[list[Callable[[Status], None]]]:
+    """Keep status.json true however training ends; what is appended to the list is told, too."""
+    at_end: list[Callable[[Status], None]] = []
+
+    def write(status: Status, **more: object) -> None:
+        if is_main:
+            run.write_status(status, **more)
+        for tell in at_end:
+            tell(status)
+
     write("running")
     try:
-        yield
+        yield at_end
     except StopRequested:
         write("interrupted")
         hint = f"python -m {__package__} train --resume {run.path}"
@@ -129,7 +136,7 @@ def recorded(run: Run, is_main: bool) -> Iterator[None]:
     write("finished")
 
 
-def find_run(path: Path | None, runs_dir: Path = Path("runs"), needs: str = "config.yaml") -> Run:
+def find_run(path: Path | None, needs: str = "config.yaml", runs_dir: str | None = None) -> Run:
     """The run at `path`, or the one with the newest file `needs`."""
     if path is not None:
         if not path.is_dir():
@@ -137,9 +144,10 @@ def find_run(path: Path | None, runs_dir: Path = Path("runs"), needs: str = "con
         if not (path / needs).is_file():
             raise UserError(f"{path}: holds no {needs}, so it is not a run that can be used here")
         return Run(path)
-    found = list(runs_dir.glob(f"*/*/{needs}"))
+    folder = Path(runs_dir or os.environ.get(f"{ENV_PREFIX}RUNS_DIR", "runs"))
+    found = list(folder.glob(f"*/*/{needs}"))
     if not found:
-        raise UserError(f"{runs_dir}: no run with {needs} yet; start one: python -m {__package__} train")
+        raise UserError(f"{folder}: no run with {needs} yet; start one: python -m {__package__} train")
     return Run(max(found, key=lambda file: (file.stat().st_mtime, file)).parents[needs.count("/")])
 
 

@@ -58,7 +58,8 @@ class Loop:
 
 
 def main(args: argparse.Namespace) -> None:
-    resumed = None if args.resume is None else find_run(None if args.resume == Path() else args.resume)
+    newest = args.resume == Path()
+    resumed = None if args.resume is None else find_run(None if newest else args.resume, runs_dir=args.runs_dir)
     config = load_config(resumed.config if resumed else args.experiment, args.flags, args)
     if args.dry_run:
         print(dump_config(config), end="")
@@ -70,14 +71,14 @@ def train(config: Config, resumed: Run | None = None, run_name: str | None = Non
     """Train from the start, or go on with a run; returns the run when it is finished."""
     with distributed.start(config.trainer) as runtime:
         run = runtime.on_main(lambda: open_run(config, resumed, run_name))
-        with recorded(run, runtime.is_main):
+        with recorded(run, runtime.is_main) as at_end:
             loop = build_loop(config, runtime, run)
+            at_end.append(loop.progress.tracker.finish)
             if runtime.is_main:
                 print(f"run {run.path} on {runtime.device}, {runtime.precision}, world size {runtime.world_size}")
             while not loop.is_done:
                 train_one_epoch(loop)
                 finish_epoch(loop)
-            loop.progress.tracker.finish("finished")
     if runtime.is_main:
         best = "" if loop.state.best is None else f", best val/{loop.task.monitor.metric} {loop.state.best:.4f}"
         print(f"finished after {loop.state.step} steps{best}\nnext: python -m {__package__} evaluate {run.path}")
@@ -144,6 +145,8 @@ def train_one_epoch(loop: Loop) -> None:
                 break
             if trainer.checkpoint_every and state.step % trainer.checkpoint_every == 0 and state.step_in_epoch < steps:
                 loop.save("last")
+    if state.step_in_epoch == steps:
+        state.epoch, state.step_in_epoch = state.epoch + 1, 0
 
 
 def read_steps(loop: Loop, order: Any, steps: range) -> Iterator[list[Batch]]:
@@ -200,15 +203,15 @@ def finish_epoch(loop: Loop) -> None:
     state, monitor, trainer = loop.state, loop.task.monitor, loop.config.trainer
     if state.window_count:
         loop.progress.log_train(state, loop.optimizer.param_groups[0]["lr"])
-    examples, size = loop.datasets.val, trainer.global_batch_size
-    metrics = compute_metrics(loop.task, compute_sums(loop.runtime, loop.task, loop.model, examples, size))
+    size, workers = trainer.global_batch_size, trainer.read_workers
+    sums = compute_sums(loop.runtime, loop.task, loop.model, loop.datasets.val, size, workers)
+    metrics = compute_metrics(loop.task, sums)
     if not math.isfinite(metrics["loss"]):
         raise UserError(f"step {state.step}: the val loss is {metrics['loss']}; lower optimizer.learning_rate", 1)
     loop.progress.log_val(state, metrics)
     better = monitor.improves(metrics[monitor.metric], state.best)
     state.epochs_since_best = 0 if better else state.epochs_since_best + 1
     state.best = metrics[monitor.metric] if better else state.best
-    state.epoch, state.step_in_epoch = state.epoch + 1, 0
     if better:
         loop.save("best")
     loop.save("last")

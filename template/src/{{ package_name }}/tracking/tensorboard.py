@@ -14,7 +14,7 @@ class TensorBoardTracker:
     """Writes scalars and pictures; where training goes on, TensorBoard hides what lies past `step`."""
 
     def __init__(self, run_dir: Path, step: int | None) -> None:
-        self.writer = EventFileWriter(str(run_dir / "tensorboard"))
+        self.writer = EventFileWriter(str(run_dir / "tensorboard"), flush_secs=10)
         if step is not None:
             self._add(step + 1, session_log=SessionLog(status=SessionLog.START))
 
