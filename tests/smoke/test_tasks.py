@@ -1,6 +1,7 @@
 """Other tasks in a project whose owner replaced the four files, and nothing else: every command works."""
 
 import json
+import shutil
 import signal
 from dataclasses import dataclass
 from functools import cached_property
@@ -99,8 +100,9 @@ def times(run: Path) -> list[tuple[int, float]]:
     return [(line["step"], line["time"]) for line in lines]
 
 
-def metrics_of(run: Path, split: str) -> dict[str, float]:
-    metrics: dict[str, float] = json.loads((run / "evaluation" / split / "metrics.json").read_text("utf-8"))
+def metrics_of(run: Path) -> dict[str, float]:
+    """What `evaluate` wrote of the test set."""
+    metrics: dict[str, float] = json.loads((run / "evaluation" / "test" / "metrics.json").read_text("utf-8"))
     return metrics
 
 
@@ -152,6 +154,12 @@ def test_threads_that_read_ahead_change_nothing(owned: Owned) -> None:
     assert weights_apart(owned, run, owned.whole) == 0
 
 
+@pytest.mark.parametrize("owned", ["sequence"], indirect=True)
+def test_the_order_that_the_data_gives_is_followed(owned: Owned) -> None:
+    unsorted = owned.short("unsorted", "--data.bucket-size", "1")
+    assert weights_apart(owned, unsorted, owned.whole) > 0
+
+
 def test_two_processes_learn_what_one_does(owned: Owned) -> None:
     two = owned.short_on_two("two", *PLAIN, *WITHOUT_DROPOUT[owned.task])
     assert weights_apart(owned, two, owned.plain) < 1e-5
@@ -161,13 +169,15 @@ def test_two_processes_learn_what_one_does(owned: Owned) -> None:
 
 
 def test_two_processes_measure_what_one_does(owned: Owned) -> None:
-    """On a model that has hardly learned, so that no metric is at its best."""
+    """On a model that has hardly learned, so that no metric is at its best, and a split of odd size."""
     project, words = owned.project, ("evaluate", owned.plain, "--checkpoint", "last")
+    folder = owned.plain / "evaluation" / "test"
     project.cli(*words)
-    one, logged = metrics_of(owned.plain, "test"), len(times(owned.plain))
-    (owned.plain / "evaluation" / "test" / "metrics.json").unlink()
+    one, tables, logged = metrics_of(owned.plain), (folder / "tables.json").read_bytes(), len(times(owned.plain))
+    shutil.rmtree(folder)
     shown = project.run(project.python, *TORCHRUN, "-m", project.package, *words).stdout
-    two = metrics_of(owned.plain, "test")
+    two = metrics_of(owned.plain)
+    assert (folder / "tables.json").read_bytes() == tables
     assert one.keys() == two.keys()
     assert all(two[name] == pytest.approx(one[name], rel=1e-5) for name in one if name != "checkpoint")
     assert shown.count("(last checkpoint) on test") == 1
@@ -175,7 +185,7 @@ def test_two_processes_measure_what_one_does(owned: Owned) -> None:
 
 
 def test_it_learns(owned: Owned) -> None:
-    metrics = metrics_of(owned.learned, "test")
+    metrics = metrics_of(owned.learned)
     if owned.task == "tabular":
         assert metrics["r2"] > 0.35
         assert 20 < metrics["mae"] < 55
@@ -187,7 +197,7 @@ def test_predictions_are_as_good_as_evaluate_says(owned: Owned) -> None:
     """Every example of the test set through the exported model, compared with the truth here."""
     answers = owned.predict(owned.test_lines)
     pairs = list(zip(owned.test_lines, answers, strict=True))
-    metrics = metrics_of(owned.learned, "test")
+    metrics = metrics_of(owned.learned)
     if owned.task == "tabular":
         errors = [abs(answer["target"][0] - line["target"][0]) for line, answer in pairs]
         assert sum(errors) / len(errors) == pytest.approx(metrics["mae"], rel=1e-4)
@@ -214,9 +224,10 @@ def test_an_example_among_others_is_predicted_as_alone(owned: Owned) -> None:
 
 @pytest.mark.parametrize("owned", ["sequence"], indirect=True)
 def test_tokens_come_as_text_as_words_or_as_numbers(owned: Owned) -> None:
-    text = "]a[b[c]"
+    text = "]a[b[é]"  # the model has never seen an é
     vocabulary = json.loads((owned.learned / "model.json").read_text("utf-8"))["inputs"][0]["names"]
-    forms: Lines = [{"text": text}, {"text": list(text)}, {"text": [vocabulary.index(token) for token in text]}]
+    numbers = [vocabulary.index(token) if token in vocabulary else 1 for token in text]
+    forms: Lines = [{"text": text}, {"text": list(text)}, {"text": numbers}]
     one, *others = (answer["labels"] for answer in owned.predict(forms))
     assert all(close(other, one) for other in others)
 

@@ -12,7 +12,8 @@ datasets = import_module(f"{package}.data").build_datasets(settings)
 for index in range(len(datasets.test)):
     row = {name: array[0].tolist() for name, array in datasets.test.read(np.array([index]), None).items()}
     if "columns" in row:
-        row["columns"] = dict(zip(datasets.facts.columns, row["columns"], strict=True))
+        pairs = list(zip(datasets.facts.columns, row["columns"], strict=True))
+        row["columns"] = dict(reversed(pairs))  # their names decide, not their order
     else:
         row["text"] = "".join(datasets.facts.vocabulary[token] for token in row["text"])
         row["label"] = [datasets.facts.labels[label] for label in row["label"]]

@@ -29,4 +29,4 @@ def build_datasets(settings: DataSettings) -> Datasets:
         target_mean=float(targets[:300].mean()),
         target_std=float(targets[:300].std()),
     )
-    return Datasets(split(0, 300), split(300, 370), split(370, 442), facts)
+    return Datasets(split(0, 300), split(300, 369), split(369, 442), facts)
