@@ -118,8 +118,8 @@ def dependencies_are_used_and_declared(project: Project) -> Iterator[str]:
     for name in metadata["dependencies"] + extras["train"] + extras["dev"]:
         if name.lower() not in pinned:
             yield f"constraints.txt: {name} is not pinned"
+    known = sys.stdlib_module_names | declared | {project.package, "pydantic_core"}  # a part of pydantic
     for name in code:
-        known = sys.stdlib_module_names | declared | {project.package, "pydantic_core"}  # the last is a part of pydantic
         if "." not in name and name not in known:
             yield f"src imports {name}, which pyproject.toml does not declare"
 

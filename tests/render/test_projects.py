@@ -20,9 +20,9 @@ COMMON = """
 Dockerfile LICENSE Makefile README.md constraints.txt docs/guide.md mypy.ini pyproject.toml pytest.ini ruff.toml
 """
 PACKAGE = """
-__init__.py __main__.py backend.py check.py checkpoint.py cli.py config.py contract.py data.py distributed.py errors.py files.py
-evaluate.py export.py hardware.py images.py loading.py model.py predict.py predictor.py progress.py run.py schedule.py
-section.py seeds.py settings.py signature.py state.py task.py tracking/__init__.py train.py
+__init__.py __main__.py backend.py check.py checkpoint.py cli.py config.py contract.py data.py distributed.py errors.py
+files.py evaluate.py export.py hardware.py images.py loading.py model.py predict.py predictor.py progress.py run.py
+schedule.py section.py seeds.py settings.py signature.py task.py tracking/__init__.py train.py
 """
 CONFIGS = "baseline.yaml debug-one-step.yaml debug-overfit.yaml debug-profile.yaml image-folder.yaml"
 
