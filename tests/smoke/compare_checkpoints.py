@@ -1,4 +1,4 @@
-"""Print how far the parts of two checkpoints are apart. Runs in a project's environment."""
+"""Print how far the parts of checkpoints of two runs are apart. Runs in a project's environment."""
 
 import json
 import math
@@ -23,6 +23,9 @@ def difference(one: Any, other: Any) -> float:
     return 0.0 if type(one) is type(other) and one == other else math.inf
 
 
-one, other = (torch.load(path, weights_only=True) for path in sys.argv[1:])
-assert one["model"] and one["optimizer"]["state"], "nothing to compare"
-print(json.dumps({part: difference(one[part], other[part]) for part in ("model", "optimizer", "state")}))
+apart = {}
+for name in ("last", "best"):
+    one, other = (torch.load(f"{run}/checkpoints/{name}.pt", weights_only=True) for run in sys.argv[1:])
+    assert one["model"] and one["optimizer"]["state"], "nothing to compare"
+    apart |= {f"{name} {part}": difference(one[part], other[part]) for part in ("model", "optimizer", "state")}
+print(json.dumps(apart))

@@ -153,7 +153,11 @@ def plant_code(file: Path) -> None:
             archive.writestr(name, content)
 
 
-READERS = {truncate: ("train", "evaluate", "export"), empty: ("train",), plant_code: ("train", "evaluate")}
+READERS: dict[Callable[[Path], None], tuple[str, ...]] = {
+    truncate: ("train", "evaluate", "export"),
+    empty: ("train",),
+    plant_code: ("train", "evaluate"),
+}
 
 
 @pytest.mark.parametrize("damage", READERS, ids=lambda damage: damage.__name__)

@@ -59,7 +59,7 @@ def test_bad_files_are_named_and_left_out_or_fatal(project: Workspace) -> None:
         done = project.cli("train", "--run-name", "bad", *arguments)
         warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
         assert len(warnings) == 3
-        for name, reason in (("text.png", "not a readable"), ("zero.jpg", "empty"), ("cut.jpg", "truncated")):
+        for name, reason in (("text.png", "not a readable"), ("zero.jpg", "empty"), ("cut.jpg", "runcated")):
             assert [line for line in warnings if f"lying/{name}" in line and reason in line], warnings
         assert status(project.run_dir("bad")) == "finished"
         done = project.cli("train", "--run-name", "strict", *arguments, "--data.strict", check=False)

@@ -126,7 +126,7 @@ def read_accuracy(run: Path, split: str = "test") -> float:
 
 
 def differences(project: Workspace, reference: Path, other: Path) -> dict[str, float]:
-    """The largest difference of each part of two checkpoints: model, optimizer and state."""
+    """The largest difference of each part of two runs' checkpoints, such as "last model" or "best state"."""
     answer: dict[str, float] = json.loads(project.script("compare_checkpoints.py", reference, other).stdout)
     return answer
 
