@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
 import copier
@@ -112,14 +112,15 @@ def shared_project() -> Project:
     For checks that need a project's dependencies but not its own installation: mypy, or a package found
     through PYTHONPATH.
     """
-    fresh = render(Path(mkdtemp(prefix="mlstack-shared-")) / "project")
-    key = sha256(sys.version.encode())
-    for name in ("pyproject.toml", "constraints.txt", "Makefile"):
-        key.update((fresh.path / name).read_bytes())
-    kept = Project(CACHE / "envs" / f"project-{key.hexdigest()[:16]}")
-    if not (kept.path / ".ready").exists():
-        shutil.rmtree(kept.path, ignore_errors=True)
-        shutil.copytree(fresh.path, kept.path)
-        kept.make("setup", timeout=1800)
-        (kept.path / ".ready").touch()
+    with TemporaryDirectory(prefix="mlstack-shared-") as folder:
+        fresh = render(Path(folder) / "project")
+        key = sha256(sys.version.encode())
+        for name in ("pyproject.toml", "constraints.txt", "Makefile"):
+            key.update((fresh.path / name).read_bytes())
+        kept = Project(CACHE / "envs" / f"project-{key.hexdigest()[:16]}")
+        if not (kept.path / ".ready").exists():
+            shutil.rmtree(kept.path, ignore_errors=True)
+            shutil.copytree(fresh.path, kept.path)
+            kept.make("setup", timeout=1800)
+            (kept.path / ".ready").touch()
     return kept
