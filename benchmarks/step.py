@@ -90,17 +90,17 @@ def compare(milliseconds: float, repeats: int) -> dict[str, Any]:
 
 
 def measure_lines(function: Callable[[], object], codes: set[CodeType]) -> dict[tuple[CodeType, int], float]:
-    """Seconds that pass on each line of these functions, with what the line calls."""
+    """CPU seconds of this thread on each line of these functions, with what the line calls (slowed by being traced)."""
     spent: dict[tuple[CodeType, int], float] = defaultdict(float)
     here: dict[FrameType, tuple[int, float]] = {}
 
     def on_line(frame: FrameType, event: str, argument: object) -> Any:
-        now = time.perf_counter()
+        now = time.thread_time()
         if frame in here:
             line, since = here.pop(frame)
             spent[frame.f_code, line] += now - since
         if event != "return":
-            here[frame] = (frame.f_lineno, time.perf_counter())
+            here[frame] = (frame.f_lineno, time.thread_time())
         return on_line
 
     sys.settrace(lambda frame, event, _: on_line(frame, event, None) if frame.f_code in codes else None)
@@ -129,7 +129,7 @@ def print_lines(milliseconds: float) -> None:
         lines, first = inspect.getsourcelines(function)
         costs = {line: sorted(spent.get((function.__code__, first + line), [0.0])) for line in range(len(lines))}
         medians = {line: values[len(values) // 2] for line, values in costs.items()}
-        print(f"\n{function.__qualname__}: {sum(medians.values()):.0f} microseconds a step")
+        print(f"\n{function.__qualname__}: {sum(medians.values()):.0f} microseconds of CPU a step")
         for line, cost in medians.items():
             if cost >= 1:
                 print(f"{cost:8.1f}  {lines[line].rstrip()}")
