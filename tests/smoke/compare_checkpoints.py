@@ -23,7 +23,7 @@ def difference(one: Any, other: Any) -> float:
     return 0.0 if type(one) is type(other) and one == other else math.inf
 
 
-apart = {}
+apart: dict[str, float] = {}
 for name in ("last", "best"):
     one, other = (torch.load(f"{run}/checkpoints/{name}.pt", weights_only=True) for run in sys.argv[1:])
     assert one["model"] and one["optimizer"]["state"], "nothing to compare"

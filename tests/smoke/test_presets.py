@@ -9,7 +9,7 @@ from statistics import mean
 import pytest
 
 from support import PRESETS, ROOT, Project, render
-from workspace import EXHAUSTIVE, read_accuracy, snapshot, workspace
+from workspace import EXHAUSTIVE, read_accuracy, workspace
 
 FAST = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
 HEAVY = ("torch", "onnxruntime", "onnx", "sklearn", "scipy", "matplotlib", "tensorboard", "pytest")
@@ -36,7 +36,7 @@ def newest_run(project: Project) -> Path:
 
 def count_right(lines: str) -> tuple[int, int]:
     """How many of the files that write_digits.py named after their label were predicted so, and of how many."""
-    rows = [json.loads(line) for line in lines.splitlines()]
+    rows = [json.loads(line) for line in lines.splitlines() if line.startswith("{")]
     return sum(Path(row["file"]).name.split("-")[1] == row["label"] for row in rows), len(rows)
 
 
@@ -79,7 +79,7 @@ def test_from_training_to_prediction(project: Project) -> None:
     assert count == 10
     assert right >= (9 if whole else 2)
     table = project.make("predict", "ARGS=digits", env=FAST).stdout.splitlines()
-    assert len(table) == 10 and all(line.endswith("%") for line in table)
+    assert len([line for line in table if line.startswith("digits/") and line.endswith("%")]) == 10
     shutil.rmtree(project.path / "digits")
     assert not changed_files(project), "runs are not for git"
 
@@ -144,10 +144,9 @@ def test_baseline_over_five_seeds(tmp_path: Path) -> None:
 
 
 def test_make_without_a_target_lists_every_command(project: Project) -> None:
-    before = snapshot(project.path)
     listing = project.run("make", "--no-print-directory").stdout.splitlines()
     targets = {line.split()[0] for line in listing}
     assert {"setup", "train", "evaluate", "export", "predict", "test", "lint"} <= targets
     assert all(len(line.split(maxsplit=1)) == 2 for line in listing)
-    assert snapshot(project.path) == before
+    assert not changed_files(project)
     assert os.access(project.path / "launch/ddp.sh", os.X_OK)
