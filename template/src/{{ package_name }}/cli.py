@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from .errors import UserError
 
+OWNERS = {"settings.py", "data.py", "model.py", "task.py"}
 PROGRAM = f"python -m {__package__}"
 COMMANDS = {
     "train": "train a model, or go on with a run",
@@ -51,10 +52,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+            return _report(UserError(f"{error.filename or 'writing'}: {error.strerror}", exit_code=1))
+        if (line := _explain_owner_error(error)) is None:
             raise
-        return _report(UserError(f"{error.filename or 'writing'}: {error.strerror}", exit_code=1))
+        print(f"error: {' '.join(line.split())}", file=sys.stderr)
+        traceback.print_exception(error)
+        return 2
     return 0
 
 
@@ -91,6 +96,16 @@ def build_parser(command: str) -> Parser:
 def _report(error: UserError) -> int:
     if os.environ.get("RANK", "0") == "0":
         print(f"error: {error}", file=sys.stderr)
-        if error.cause_matters and error.__cause__ is not None:
-            traceback.print_exception(error.__cause__)
     return error.exit_code
+
+
+def _explain_owner_error(error: Exception) -> str | None:
+    """One line for an exception that was raised in, or below, one of the owner's four files."""
+    problem = f"got {type(error).__name__}: {error}"
+    if isinstance(error, SyntaxError) and Path(error.filename or "").name in OWNERS:
+        return f"{Path(error.filename or '').name}: must be valid Python, {problem}"
+    for frame in traceback.extract_tb(error.__traceback__):
+        file = Path(frame.filename)
+        if file.parent == Path(__file__).parent and file.name in OWNERS:
+            return f"{file.name}: {'the file' if frame.name == '<module>' else frame.name} must run, {problem}"
+    return None

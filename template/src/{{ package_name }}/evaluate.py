@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from . import distributed
-from .backend import Model, inference, run_model, to_numpy, to_tensors
-from .check import build_datasets
+from . import data, distributed
+from .backend import Model, inference, place, run_model, to_numpy, to_tensors
 from .checkpoint import load_model
 from .contract import BaseTask, Examples, Report
 from .distributed import Runtime
@@ -56,12 +55,12 @@ def compute_metrics(task: BaseTask, sums: dict[str, NDArray[np.float64]]) -> dic
 def evaluate(run: Run, split: str, which: Checkpoint) -> tuple[dict[str, float], Report]:
     """Evaluate a run's checkpoint; metrics, tables and pictures go to the run directory and its trackers."""
     config, task, model, state = load_model(run, which)
-    examples: Examples = getattr(build_datasets(config.data), split)
+    examples: Examples = getattr(data.build_datasets(config.data), split)
     if len(examples) == 0:
         raise UserError(f"data: the {split} split is empty")
     with distributed.start(config.trainer) as runtime:
         batch_size, workers = config.trainer.global_batch_size, config.trainer.read_workers
-        sums = compute_sums(runtime, task, runtime.place(model), examples, batch_size, workers)
+        sums = compute_sums(runtime, task, place(model, runtime.device), examples, batch_size, workers)
     metrics, report = compute_metrics(task, sums), task.build_report(sums)
     if not runtime.is_main:
         return metrics, report

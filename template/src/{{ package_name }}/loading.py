@@ -15,7 +15,7 @@ def epoch_order(datasets: Datasets, seed: int, epoch: int) -> Indices:
     """The indices of one training epoch, int64[N]."""
     generator = np.random.default_rng([seed, epoch])
     if datasets.order is not None:
-        return np.asarray(datasets.order(generator), dtype=np.int64)
+        return np.asarray(datasets.order(generator))
     return generator.permutation(len(datasets.train)).astype(np.int64)
 
 

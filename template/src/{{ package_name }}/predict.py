@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from .errors import UserError
 from .images import SUFFIXES, ImageError, read_image
-from .predictor import Predictor
+from .predictor import Predictor, encode
 from .run import find_run
 from .signature import Input, Output
 
@@ -31,7 +31,7 @@ def main(args: argparse.Namespace) -> None:
         examples = read_images(tqdm(files, "predict", unit="file", disable=None, delay=1), image, problems)
     else:
         files = find_files(args.paths, frozenset({".jsonl"}))
-        examples = read_lines(files)
+        examples = read_lines(files, predictor.signature.inputs)
     while batch := list(islice(examples, BATCH)):
         for (name, _), outputs in zip(batch, predictor.predict_examples([e for _, e in batch]), strict=True):
             show(name, outputs, predictor.signature.outputs)
@@ -65,7 +65,7 @@ def read_images(files: Iterable[Path], item: Input, problems: list[str]) -> Iter
             problems.append(str(error))
 
 
-def read_lines(files: Iterable[Path]) -> Iterator[Example]:
+def read_lines(files: Iterable[Path], inputs: tuple[Input, ...]) -> Iterator[Example]:
     """One JSON object a line, with the model's inputs by name."""
     for file in files:
         with file.open(encoding="utf-8") as lines:
@@ -76,7 +76,10 @@ def read_lines(files: Iterable[Path]) -> Iterator[Example]:
                     raise UserError(f"{file}:{number}: not JSON ({error})") from None
                 if not isinstance(example, dict):
                     raise UserError(f"{file}:{number}: must be an object with the model's inputs by name")
-                yield f"{file}:{number}", example
+                try:
+                    yield f"{file}:{number}", {item.name: encode(item, example) for item in inputs}
+                except UserError as error:
+                    raise UserError(f"{file}:{number}: {error}") from None
 
 
 def print_json(name: str, outputs: dict[str, NDArray[Any]], signature: tuple[Output, ...]) -> None:

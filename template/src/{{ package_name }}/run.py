@@ -151,11 +151,15 @@ def find_run(path: Path | None, needs: str = "config.yaml", runs_dir: str | None
     return Run(max(found, key=lambda file: (file.stat().st_mtime, file)).parents[needs.count("/")])
 
 
-def describe_environment(hardware: dict[str, object], data_version: str) -> dict[str, object]:
-    """What a run depended on beside its configuration: code, versions, machine, data."""
+def record_environment(run: Run, hardware: dict[str, object], data_version: str) -> None:
+    """Write environment.json: what the run depends on beside its configuration. The data may not change on the way."""
+    file = run.path / "environment.json"
+    if run.checkpoint("last").is_file() and file.is_file():
+        before = json.loads(file.read_text(encoding="utf-8")).get("data_version")
+        if before != data_version:
+            raise UserError(f"data: has changed since {run.path} began ({before}, now {data_version}); start a new run")
     commit = _git("rev-parse", "HEAD")
-    packages = sorted({(d.metadata["Name"], d.version) for d in importlib.metadata.distributions()})
-    return {
+    environment = {
         "commit": commit or None,
         "dirty": bool(_git("status", "--porcelain")) if commit else None,
         "command": sys.argv,
@@ -163,8 +167,9 @@ def describe_environment(hardware: dict[str, object], data_version: str) -> dict
         "platform": platform.platform(),
         "hardware": hardware,
         "data_version": data_version,
-        "packages": dict(packages),
+        "packages": dict(sorted((d.metadata["Name"], d.version) for d in importlib.metadata.distributions())),
     }
+    write_json(file, environment)
 
 
 def _git(*args: str) -> str:

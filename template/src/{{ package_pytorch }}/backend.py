@@ -1,19 +1,23 @@
 """The few names by which shared code reaches PyTorch."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
+if TYPE_CHECKING:
+    from .contract import Loss
+
 Tensor = torch.Tensor
 Model = nn.Module
+Device = torch.device | str
 
 
-def to_tensors(batch: Mapping[str, NDArray[Any]], device: torch.device | str = "cpu") -> dict[str, Tensor]:
+def to_tensors(batch: Mapping[str, NDArray[Any]], device: Device = "cpu") -> dict[str, Tensor]:
     """Arrays [B, ...] as tensors of the same dtype on the device."""
     return {name: torch.from_numpy(np.ascontiguousarray(array)).to(device) for name, array in batch.items()}
 
@@ -34,6 +38,26 @@ def inference(model: Model) -> Iterator[None]:
             yield
     finally:
         model.train(was_training)
+
+
+def place(model: Model, device: Device) -> Model:
+    return model.to(device)
+
+
+def without_gradient(
+    model: Model, compute_loss: Callable[[dict[str, Tensor]], "Loss"], batch: Mapping[str, NDArray[Any]]
+) -> list[str]:
+    """The names of the trainable weights that the loss, in training, does not depend on; leaves the model as it was."""
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    device = next(model.parameters()).device
+    total = compute_loss(to_tensors(batch, device)).total
+    gradients: Sequence[Tensor | None] = [None] * len(weights)
+    if total.requires_grad:
+        gradients = torch.autograd.grad(total, list(weights.values()), allow_unused=True)
+    for name, buffer in model.named_buffers():
+        buffer.copy_(buffers[name])
+    return [name for name, gradient in zip(weights, gradients, strict=True) if gradient is None]
 
 
 def run_model(model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -51,9 +51,6 @@ class Runtime:
         elif self.device.type == "mps":
             torch.mps.manual_seed(value)
 
-    def place(self, model: Model) -> Model:
-        return model.to(self.device)
-
     def wrap_model(self, model: Model, compiled: bool) -> Model:
         """The same weights, compiled if asked, with gradients averaged over all processes in each backward pass."""
         if compiled:
@@ -80,6 +77,13 @@ class Runtime:
         if self.world_size > 1:
             dist.all_gather_object(values, value)
         return values
+
+    def agree(self, value: T, rule: str) -> T:
+        """The value, if every rank has the same."""
+        values = self.gather(value)
+        if any(other != value for other in values):
+            raise UserError(f"{rule}, got {values}")
+        return value
 
     def on_main(self, function: Callable[[], T]) -> T:
         """Call the function on rank 0 and hand its result, or its UserError, to every rank."""

@@ -11,18 +11,17 @@ from typing import Any
 
 import torch
 
-from . import checkpoint, distributed
+from . import checkpoint, data, distributed
 from .backend import Model, Tensor, to_tensors
-from .check import build, build_datasets
+from .check import build
 from .config import Config, OptimizerSettings, dump_config, load_config
 from .contract import BaseTask, Batch, Datasets
 from .distributed import Runtime
 from .errors import UserError
 from .evaluate import compute_metrics, compute_sums
-from .files import write_json
 from .loading import batch_parts, data_version, epoch_order, read_batches
 from .progress import Progress, TrainState
-from .run import Checkpoint, Run, StopRequested, describe_environment, find_run, open_run, recorded
+from .run import Checkpoint, Run, StopRequested, find_run, open_run, record_environment, recorded
 from .schedule import learning_rate
 from .seeds import mix
 from .tracking import NullTracker, Tracker, build_tracker
@@ -91,10 +90,9 @@ def build_loop(config: Config, runtime: Runtime, run: Run) -> Loop:
     if size % (runtime.world_size * trainer.accumulation_steps):
         parts = f"{runtime.world_size} processes x {trainer.accumulation_steps} accumulation steps"
         raise UserError(f"trainer.global_batch_size: {size} does not divide by {parts}")
-    datasets = build_datasets(config.data)
+    datasets = data.build_datasets(config.data)
     runtime.seed(config.seed)
-    model, task = build(config, datasets)
-    model = runtime.place(model)
+    model, task = build(config, datasets, runtime.device)
     steps = len(epoch_order(datasets, config.seed, 0)) // size
     if steps == 0:
         raise UserError(f"trainer.global_batch_size: {size} is more than the {len(datasets.train)} training examples")
@@ -104,9 +102,10 @@ def build_loop(config: Config, runtime: Runtime, run: Run) -> Loop:
     state = TrainState()
     if run.checkpoint("last").is_file():
         state = checkpoint.restore(run.checkpoint("last"), model, optimizer, scaler)
+    version = runtime.agree(data_version(datasets), "data.py: build_datasets must give every process the same data")
+    runtime.on_main(lambda: record_environment(run, runtime.describe(), version))
     tracker: Tracker = NullTracker()
     if runtime.is_main:
-        write_json(run.path / "environment.json", describe_environment(runtime.describe(), data_version(datasets)))
         tracker = build_tracker(config.tracking.trackers, run.path, config.model_dump(mode="json"), state.step)
     train_model = runtime.wrap_model(model, trainer.compile)
     progress = Progress(runtime, tracker)
