@@ -1,4 +1,4 @@
-"""Train, and print which examples were read with which augmentation seeds. Runs in a project's environment."""
+"""Train for two epochs, and print which examples were read with which augmentation seeds. Runs in a project's environment."""
 
 import json
 import sys
@@ -6,8 +6,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-package = sys.argv[1]
-config = import_module(f"{package}.config").load_config(Path("configs/experiment/baseline.yaml"))
+package, batch_size, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+config = import_module(f"{package}.config").read_config(Path("configs/experiment/baseline.yaml"))
+trainer = config.trainer.model_copy(update={"max_epochs": 2, "global_batch_size": batch_size})
+config = config.model_copy(update={"seed": seed, "trainer": trainer})
 data: Any = import_module(f"{package}.data")
 build_datasets = data.build_datasets
 reads: list[tuple[list[int], list[int]]] = []
@@ -21,7 +23,7 @@ class Recorder:
         return len(self.examples)
 
     def read(self, indices: Any, seeds: Any) -> Any:
-        if seeds is not None and len(indices) == config.trainer.global_batch_size:  # check reads fewer at once
+        if seeds is not None and len(indices) == batch_size:  # check reads fewer at once
             reads.append((indices.tolist(), seeds.tolist()))
         return self.examples.read(indices, seeds)
 

@@ -12,9 +12,8 @@ Reads = list[tuple[int, int]]
 
 def record_reads(project: Workspace, batch_size: int = 32, seed: int = 0) -> Reads:
     """The index and the augmentation seed of every example in two epochs, in the order of reading."""
-    keys = {"SEED": seed, "MODEL__WIDTH": 8, "TRAINER__MAX_EPOCHS": EPOCHS, "TRAINER__GLOBAL_BATCH_SIZE": batch_size}
-    env = {f"{project.package.upper()}__{key}": str(value) for key, value in keys.items()}
-    batches = json.loads(project.script("record_reads.py", project.package, env=env).stdout.splitlines()[-1])
+    done = project.script("record_reads.py", project.package, str(batch_size), str(seed))
+    batches = json.loads(done.stdout.splitlines()[-1])
     return [pair for indices, seeds in batches for pair in zip(indices, seeds, strict=True)]
 
 
