@@ -1,4 +1,4 @@
-"""Train for two epochs, and print which examples were read with which augmentation seeds. Runs in a project's environment."""
+"""Train for two epochs; print which examples were read, with which seeds. Runs in a project's environment."""
 
 import json
 import sys
