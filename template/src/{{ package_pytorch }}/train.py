@@ -58,7 +58,8 @@ class Loop:
 
 def main(args: argparse.Namespace) -> None:
     newest = args.resume == Path()
-    resumed = None if args.resume is None else find_run(None if newest else args.resume, runs_dir=args.runs_dir)
+    runs_dir = getattr(args, "runs_dir", None)  # there only where the flag is given
+    resumed = None if args.resume is None else find_run(None if newest else args.resume, runs_dir=runs_dir)
     config = load_config(resumed.config if resumed else args.experiment, args.flags, args)
     if args.dry_run:
         print(dump_config(config), end="")
