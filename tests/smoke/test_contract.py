@@ -54,6 +54,20 @@ HUBER = 'Loss(functional.huber_loss(outputs["target"], target, reduction="sum", 
 MOMENTS = 'moments = {"target": target.sum(), "target_squared": target.square().sum()}'
 ANSWER = 'return {"target": target * self.facts.target_std + self.facts.target_mean}'
 
+DETACHED = (HUBER, HUBER.replace('outputs["target"], target', 'outputs["target"].detach(), target'))
+ITEM = (HUBER, HUBER.replace("delta=delta)", "delta=delta).item()"))
+COUNTS = (HUBER, HUBER.replace("len(target))", "target * 0 + 1)"))
+UNUSED = ('self.register_buffer("std"', 'self.unused = nn.Linear(3, 3)\n        self.register_buffer("std"')
+FLAT = ("noise.astype(np.float32) * std}", 'noise.astype(np.float32) * std, "target": batch["target"][:, 0]}')
+INIT = "    def __init__(self, settings, facts):\n        self.settings, self.facts = settings, facts\n"
+UNBASED = ("class Task(BaseTask):\n", "class Task:\n" + INIT)
+LAMBDA = ("return Regressor(settings, facts)", "return lambda batch: Regressor(settings, facts)(batch)")
+
+
+def ordered(order: str) -> tuple[str, str]:
+    return "split(369, 442), facts)", f"split(369, 442), facts, lambda generator: {order})"
+
+
 MISTAKES = [
     # data.py and the facts
     tabular(
@@ -226,7 +240,7 @@ MISTAKES = [
     tabular(
         "loss-of-each-row",
         "task.py: compute_loss",
-        "give a scalar total, got torch.Size([8, 1])",
+        "give a scalar total, got (8, 1)",
         "task.py",
         ('"sum"', '"none"'),
     ),
@@ -240,7 +254,7 @@ MISTAKES = [
     sequence(
         "count-zero",
         "task.py: compute_loss",
-        "give a count above 0, got 0.0",
+        "give a count above 0, as a scalar, got tensor(0)",
         "task.py",
         ("(labels != NO_LABEL).sum()", "(labels < NO_LABEL).sum()"),
     ),
@@ -268,7 +282,7 @@ MISTAKES = [
     tabular(
         "metrics-none",
         "task.py: compute_metrics",
-        "return a dict of numbers, got float",
+        "return dict, got float",
         "task.py",
         ("        return {\n", "        return 0.5\n        return {\n"),
     ),
@@ -282,7 +296,7 @@ MISTAKES = [
     sequence(
         "report",
         "task.py: build_report",
-        "return a Report, got dict",
+        "return Report, got dict",
         "task.py",
         ('return Report({"per label": rows})', 'return {"per label": rows}'),
     ),
@@ -310,7 +324,7 @@ MISTAKES = [
     tabular(
         "signature-none",
         "task.py: signature",
-        "return a Signature, got tuple",
+        "return Signature, got tuple",
         "task.py",
         ("return Signature(inputs, ", "return (inputs, "),
     ),
@@ -342,6 +356,99 @@ MISTAKES = [
         "task.py",
         (ANSWER, "return target"),
     ),
+    # what training and prediction would stumble over later
+    tabular("detached", "model.py: the model", "use all its weights in the loss", "task.py", DETACHED),
+    tabular("unused-weights", "model.py: the model", "use all its weights in the loss", "model.py", UNUSED),
+    tabular("total-is-a-number", "task.py: compute_loss: total", "return Tensor, got float", "task.py", ITEM),
+    tabular("count-of-each-row", "task.py: compute_loss", "give a count above 0, as a scalar", "task.py", COUNTS),
+    sequence(
+        "sums-of-varying-shape",
+        "task.py: compute_sums",
+        "give 'tokens' one shape, whatever the rows",
+        "task.py",
+        ('"tokens": labels.bincount(minlength=count)', '"tokens": labels.bincount()'),
+    ),
+    sequence(
+        "text-in-a-batch",
+        "data.py: train.read",
+        "give float32 for 'name', got <U",
+        "data.py",
+        (LIST, LIST.replace("labels}", 'labels, "name": np.array([str(i) for i in indices])}')),
+    ),
+    tabular("train-unlike-val", "data.py: train.read", "give what val.read gives", "data.py", FLAT),
+    tabular(
+        "order-of-floats",
+        "data.py: order",
+        "give int64 indices in [0, 300)",
+        "data.py",
+        ordered("np.arange(300) * 0.5"),
+    ),
+    tabular("order-empty", "data.py: order", "give int64 indices in [0, 300)", "data.py", ordered("np.arange(0)")),
+    tabular(
+        "order-without-the-generator",
+        "data.py: order",
+        "give the same order for the same generator",
+        "data.py",
+        ordered("np.random.default_rng().permutation(300)"),
+    ),
+    tabular(
+        "names-of-outputs",
+        "task.py: signature",
+        "give 'target' as many names as its last axis is long",
+        "task.py",
+        ("(self.facts.target,)", '(self.facts.target, "other")'),
+    ),
+    tabular(
+        "names-of-inputs",
+        "task.py: signature",
+        "give 'columns' a name for each of 10, got 9",
+        "task.py",
+        ("names=columns)", "names=columns[:9])"),
+    ),
+    sequence(
+        "axis-of-no-input",
+        "task.py: signature",
+        "give 'labels' varying axes that an input has",
+        "task.py",
+        ('("time", len(labels))', '("length", len(labels))'),
+    ),
+    tabular(
+        "monitor-a-tuple",
+        "task.py: monitor",
+        "return Monitor, got tuple",
+        "task.py",
+        ('Monitor("r2", "max")', '("r2", "max")'),
+    ),
+    tabular(
+        "monitor-mode",
+        "task.py: monitor",
+        'be "min" or "max", got maximum',
+        "task.py",
+        ('Monitor("r2", "max")', 'Monitor("r2", "maximum")'),
+    ),
+    tabular(
+        "metric-named-loss",
+        "task.py: compute_metrics",
+        'leave the name "loss" free',
+        "task.py",
+        ('"mae": float', '"loss": float'),
+    ),
+    sequence(
+        "table-of-arrays",
+        "task.py: build_report",
+        "give tables of text and Python's own numbers",
+        "task.py",
+        ('"tokens": int(tokens)', '"tokens": tokens.astype("int64")'),
+    ),
+    sequence(
+        "picture-by-name",
+        "task.py: build_report",
+        "give pictures as the bytes of a PNG",
+        "task.py",
+        ('Report({"per label": rows})', 'Report({"per label": rows}, {"p": "x.png"})'),
+    ),
+    tabular("no-task", "task.py: Task", "return BaseTask, got Task", "task.py", UNBASED),
+    tabular("no-model", "model.py: build_model", "return Module, got function", "model.py", LAMBDA),
 ]
 EXCEPTIONS = [
     tabular(
@@ -353,19 +460,19 @@ EXCEPTIONS = [
     ),
     tabular(
         "in-augment",
-        "data.py: train.read",
+        "data.py: add_noise",
         "KeyError: 'column'",
         "data.py",
         ('batch["columns"] + noise', 'batch["column"] + noise'),
     ),
-    sequence("without-seeds", "data.py: val.read", "TypeError", "data.py", ("if seeds is not None:", "if True:")),
+    sequence("without-seeds", "data.py: read", "TypeError", "data.py", ("if seeds is not None:", "if True:")),
     sequence(
         "in-order", "data.py: order", "IndexError", "data.py", ("train.lengths[bucket]", "train.lengths[bucket + 1000]")
     ),
     tabular("in-build-model", "model.py: build_model", "AttributeError", "model.py", ("facts.columns", "facts.column")),
     tabular(
         "in-forward",
-        "model.py: the model",
+        "model.py: forward",
         "KeyError: 'column'",
         "model.py",
         (NORMALISED, NORMALISED.replace("columns", "column")),
@@ -403,6 +510,16 @@ EXCEPTIONS = [
     ),
     tabular(
         "in-predict", "task.py: predict", "KeyError: 'targets'", "task.py", ('inputs)["target"]', 'inputs)["targets"]')
+    ),
+    tabular(
+        "in-training-only",
+        "model.py: forward",
+        "KeyError: 'column'",
+        "model.py",
+        ('return {"target": self', 'if self.training:\n            batch["column"]\n        return {"target": self'),
+    ),
+    tabular(
+        "import", "model.py: the file", "ModuleNotFoundError", "model.py", ("import torch\n", "import torchvision\n")
     ),
 ]
 

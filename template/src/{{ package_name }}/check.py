@@ -37,9 +37,9 @@ def build(config: Config, datasets: Datasets, device: Device) -> tuple[Model, Ba
     built = place(built, device)
     made = task.Task(config.task, datasets.facts)
     _require_type(made, BaseTask, "task.py: Task")
-    val, train = (_check_reading(getattr(datasets, name), name) for name in ("val", "train"))
-    kinds = [{name: (array.dtype.name, array.ndim) for name, array in batch.items()} for batch in (val, train)]
-    _require(kinds[0] == kinds[1], "data.py: train.read", f"give what val.read gives, {kinds[0]}", str(kinds[1]))
+    train, val = (_check_reading(getattr(datasets, name), name) for name in ("train", "val"))
+    kinds = [{name: (array.dtype.name, array.ndim) for name, array in batch.items()} for batch in (train, val)]
+    _require(kinds[0] == kinds[1], "data.py: train.read", f"give what val.read gives, {kinds[1]}", str(kinds[0]))
     _check_reading(datasets.test, "test")
     _check_order(datasets)
     with inference(built):
