@@ -25,6 +25,10 @@ COMMANDS = {
 }
 
 
+# Of the folder or the disk that a command writes to, and nobody's mistake in code.
+WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG}
+
+
 class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line, and where help is."""
 
@@ -53,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+        if isinstance(error, OSError) and error.errno in WRITE_ERRORS:
             return _report(UserError(f"{error.filename or 'writing'}: {error.strerror}", exit_code=1))
         if (line := _explain_owner_error(error)) is None:
             raise

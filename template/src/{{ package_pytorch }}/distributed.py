@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -57,6 +58,8 @@ class Runtime:
             model = cast(Model, torch.compile(model))
         if self.world_size == 1:
             return model
+        # Said of each convolution of one channel, by every process; nothing is wrong, and such layers are tiny.
+        warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
         return DistributedDataParallel(model, [self.device] if self.device.type == "cuda" else None)
 
     def accumulate(self, model: Model, last: bool) -> AbstractContextManager[Any]:
