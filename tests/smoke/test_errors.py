@@ -39,6 +39,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     (project.path / "empty").mkdir()
     (project.path / "text.png").write_text("this is no picture")
     (project.path / "zero.png").touch()
+    project.script("write_pictures.py", project.path / "good", "one")
     return project
 
 
@@ -184,7 +185,6 @@ def test_damaged_or_newer_model(project: Workspace, run: Path) -> None:
 
 
 def test_files_that_are_no_pictures(project: Workspace) -> None:
-    project.script("write_pictures.py", project.path / "good", "one")
     for bad, reason in (("text.png", "not a readable picture"), ("zero.png", "the file is empty")):
         done = project.cli("predict", "good", bad, "--format", "jsonl", check=False)
         assert done.returncode == FAILURE
