@@ -90,8 +90,7 @@ def owned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def weights_apart(owned: Owned, one: Path, other: Path) -> float:
-    checkpoints = (run / "checkpoints" / "last.pt" for run in (one, other))
-    return differences(owned.project, *checkpoints)["model"]
+    return differences(owned.project, one, other)["last model"]
 
 
 def times(run: Path) -> list[tuple[int, float]]:

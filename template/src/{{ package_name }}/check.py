@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from . import data, model, task
 from .backend import Device, Model, Tensor, inference, place, run_model, to_numpy, to_tensors, without_gradient
 from .config import Config, load_config
-from .contract import BaseTask, Batch, Datasets, Examples, Indices, Loss, Monitor, Report
+from .contract import BaseTask, Batch, Datasets, Examples, Indices, Loss, Monitor, Report, Sums
 from .errors import UserError
 from .loading import epoch_order
 from .seeds import example_seeds
@@ -24,13 +24,16 @@ Tensors = dict[str, Tensor]
 def main(args: argparse.Namespace) -> None:
     config = load_config(args.experiment, args.flags, args)
     datasets = data.build_datasets(config.data)
-    build(config, datasets, "cpu")
+    build(config, datasets, "cpu", report=True)
     sizes = ", ".join(f"{name} {len(getattr(datasets, name))}" for name in ("train", "val", "test"))
     print(f"settings.py, data.py, model.py and task.py keep the contract ({sizes} examples)")
 
 
-def build(config: Config, datasets: Datasets, device: Device) -> tuple[Model, BaseTask]:
-    """Build the model, on the device, and the task for the data, and check all of them together."""
+def build(config: Config, datasets: Datasets, device: Device, report: bool = False) -> tuple[Model, BaseTask]:
+    """Build the model, on the device, and the task for the data, and check all of them together.
+
+    `report` includes the tables and pictures, which training does not need and which take a moment to draw.
+    """
     _check_datasets(datasets)
     built = model.build_model(config.model, datasets.facts)
     _require_type(built, Model, "model.py: build_model")
@@ -46,7 +49,9 @@ def build(config: Config, datasets: Datasets, device: Device) -> tuple[Model, Ba
         batch = to_tensors(val, device)
         outputs = run_model(built, batch)
         _require_dict(outputs, Tensor, "model.py: the model")
-        _check_task(made, outputs, batch)
+        sums = _check_task(made, outputs, batch)
+        if report:
+            _check_report(made, sums)
         _check_prediction(made, built, datasets.val, device)
     unused = without_gradient(built, lambda tensors: made.compute_loss(run_model(built, tensors), tensors), train)
     _require(not unused, "model.py: the model", "use all its weights in the loss", f"no gradient for {unused[:5]}")
@@ -98,7 +103,7 @@ def _check_order(datasets: Datasets) -> None:
     _require(same, where, "give the same order for the same generator", "another")
 
 
-def _check_task(made: BaseTask, outputs: Tensors, batch: Tensors) -> None:
+def _check_task(made: BaseTask, outputs: Tensors, batch: Tensors) -> Sums:
     sums = _sums(made, outputs, batch)
     if made.examples_are_independent:
         rows = range(len(next(iter(batch.values()))))
@@ -119,15 +124,18 @@ def _check_task(made: BaseTask, outputs: Tensors, batch: Tensors) -> None:
     names, (metric, mode) = ["loss", *metrics], made.monitor
     _require(metric in names, "task.py: monitor", f"be one of {', '.join(names)}", metric)
     _require(mode in ("min", "max"), "task.py: monitor", 'be "min" or "max"', mode)
-    report = made.build_report(sums)
-    where = "task.py: build_report"
+    return sums
+
+
+def _check_report(made: BaseTask, sums: Sums) -> None:
+    report, where = made.build_report(sums), "task.py: build_report"
     _require_type(report, Report, where)
     _require(_is_json(report.tables), where, "give tables of text and Python's own numbers", str(report.tables)[:60])
     pictures = all(isinstance(picture, bytes) for picture in report.pictures.values())
     _require(pictures, where, "give pictures as the bytes of a PNG", str(report.pictures)[:60])
 
 
-def _sums(made: BaseTask, outputs: Tensors, batch: Tensors) -> dict[str, NDArray[np.float64]]:
+def _sums(made: BaseTask, outputs: Tensors, batch: Tensors) -> Sums:
     loss, where = made.compute_loss(outputs, batch), "task.py: compute_loss"
     _require(isinstance(loss, Loss), where, "return Loss(total, count)", type(loss).__name__)
     _require_type(loss.total, Tensor, where + ": total")

@@ -33,10 +33,12 @@ class Progress:
     runtime: Runtime
     tracker: Tracker
     examples: int = 0
-    since: float = field(default_factory=time.perf_counter)
+    since: float = 0.0
     latest: dict[str, str] = field(default_factory=dict)
 
     def bar(self, state: TrainState, steps: int) -> Any:
+        """The progress bar of an epoch; the clock of the speed starts here, after evaluation and checkpoints."""
+        self.since = time.perf_counter()
         hidden = None if self.runtime.is_main else True  # None: shown on a terminal only
         name = f"epoch {state.epoch + 1}"
         return tqdm(total=steps, initial=state.step_in_epoch, desc=name, unit="step", leave=False, disable=hidden)

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from .config import ENV_PREFIX, Config, dump_config, read_config
 from .errors import UserError
 from .files import write_json, write_text
+
+if TYPE_CHECKING:
+    from .config import Config
 
 Status = Literal["running", "finished", "failed", "interrupted"]
 Checkpoint = Literal["best", "last"]
@@ -66,8 +68,10 @@ class Run:
         )
 
 
-def open_run(config: Config, resumed: Run | None, name: str | None) -> Run:
+def open_run(config: "Config", resumed: Run | None, name: str | None) -> Run:
     """Make a run directory, or go on in the one given or so named, with the settings that it began with."""
+    from .config import dump_config  # here, since predict needs run directories and no configuration
+
     if name and not re.fullmatch(r"\w[\w.-]*", name):
         raise UserError(f"--run-name {name}: may hold letters, digits, '_', '.' and '-'")
     stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
@@ -79,7 +83,9 @@ def open_run(config: Config, resumed: Run | None, name: str | None) -> Run:
     return run
 
 
-def _check_that_it_can_go_on(run: Run, config: Config) -> None:
+def _check_that_it_can_go_on(run: Run, config: "Config") -> None:
+    from .config import read_config
+
     before, status = read_config(run.config), run.read_status()
     for key in ("seed", "data", "model", "task", "trainer.global_batch_size"):
         if attrgetter(key)(before) != attrgetter(key)(config):
@@ -144,7 +150,7 @@ def find_run(path: Path | None, needs: str = "config.yaml", runs_dir: str | None
         if not (path / needs).is_file():
             raise UserError(f"{path}: holds no {needs}, so it is not a run that can be used here")
         return Run(path)
-    folder = Path(runs_dir or os.environ.get(f"{ENV_PREFIX}RUNS_DIR", "runs"))
+    folder = Path(runs_dir or os.environ.get(f"{__package__.upper()}__RUNS_DIR", "runs"))
     found = list(folder.glob(f"*/*/{needs}"))
     if not found:
         raise UserError(f"{folder}: no run with {needs} yet; start one: python -m {__package__} train")
