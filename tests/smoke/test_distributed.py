@@ -159,14 +159,14 @@ def first_error(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def test_a_batch_that_does_not_divide(project: Workspace) -> None:
-    done = launch(project, "undivided", "--trainer.global-batch-size", "63", check=False)
+    done = launch(project, "undivided", "--trainer.global-batch-size", "63", check=False, restarts=0)
     assert done.returncode != 0
     assert "63 does not divide by 2 processes" in first_error(done)
 
 
 def test_a_loss_that_is_not_finite_is_not_tried_again(project: Workspace) -> None:
     diverge = (*SMALL, "--optimizer.name", "sgd", "--optimizer.learning-rate", "1e30")
-    done = launch(project, "diverged", *diverge, check=False)
+    done = launch(project, "diverged", *diverge, check=False, restarts=1)
     assert done.returncode != 0
     assert "step 2: the loss is" in first_error(done)
     assert done.stdout.count("run runs/baseline/diverged") == 1, "started once"

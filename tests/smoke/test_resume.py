@@ -85,7 +85,10 @@ def test_killed_and_resumed(project: Workspace, uninterrupted: Path, steps: tupl
     assert not resume_problems(project, uninterrupted, resumed)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: signal.Signals(number).name)
+SIGNALS = [signal.SIGINT, *([signal.SIGTERM] if EXHAUSTIVE else [])]
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: signal.Signals(number).name)
 def test_interrupted_run_says_how_to_go_on(project: Workspace, uninterrupted: Path, number: signal.Signals) -> None:
     run = project.run_dir(f"stopped-{number.name}")
     with project.started_cli("train", "--run-name", run.name, *THREE_EPOCHS) as process:
@@ -134,20 +137,14 @@ def test_a_resumed_run_keeps_its_seed_data_and_model(
     assert snapshot(uninterrupted) == before
 
 
-def test_a_finished_run_goes_on_where_it_is_given_more_epochs(project: Workspace) -> None:
-    run = project.train("longer", *SMALL, "--trainer.max-epochs", "1")
-    project.cli("train", "--resume", run)
-    assert last_step(run) == STEPS_PER_EPOCH
-    project.cli("train", "--resume", run, "--trainer.max-epochs", "2")
-    assert last_step(run) == 2 * STEPS_PER_EPOCH
-    assert status(run) == "finished"
-
-
-def test_resume_takes_the_newest_run(project: Workspace, uninterrupted: Path) -> None:
-    run = project.train("newest", *SMALL, "--trainer.max-epochs", "1")
+def test_the_newest_run_goes_on_where_it_is_given_more_epochs(project: Workspace, uninterrupted: Path) -> None:
     before = snapshot(uninterrupted)
+    run = project.train("newest", *SMALL, "--trainer.max-epochs", "1")
+    project.cli("train", "--resume")
+    assert last_step(run) == STEPS_PER_EPOCH
     project.cli("train", "--resume", "--trainer.max-epochs", "2")
     assert last_step(run) == 2 * STEPS_PER_EPOCH
+    assert status(run) == "finished"
     assert snapshot(uninterrupted) == before
 
 
