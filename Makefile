@@ -12,7 +12,7 @@ PYTHON := $(ENV)/bin/python
 UV := $(or $(SYSTEM_UV),$(ENV)/bin/uv)
 
 # PyTorch's CPU build: from a folder of wheels where pip is configured with one, else from PyTorch's own index.
-export UV_FIND_LINKS ?= $(shell pip config get global.find-links 2>/dev/null)
+export UV_FIND_LINKS ?= $(or $(PIP_FIND_LINKS),$(shell pip config get global.find-links 2>/dev/null))
 export TORCH_BACKEND ?= $(if $(UV_FIND_LINKS),,cpu)
 
 help: ## List these commands

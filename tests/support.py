@@ -41,11 +41,16 @@ def setup_env() -> dict[str, str]:
     env.pop("VIRTUAL_ENV", None)
     env.pop("PYTHONPATH", None)
     env.pop("PYTHONDONTWRITEBYTECODE", None)  # without compiled files each start of PyTorch takes twice as long
-    if "UV_FIND_LINKS" not in env and (pip := shutil.which("pip")):
-        asked = subprocess.run([pip, "config", "get", "global.find-links"], capture_output=True, text=True)
-        env["UV_FIND_LINKS"] = asked.stdout.strip()
+    if "UV_FIND_LINKS" not in env:
+        env["UV_FIND_LINKS"] = env.get("PIP_FIND_LINKS") or pip_setting("global.find-links")
     env.setdefault("TORCH_BACKEND", "" if env.get("UV_FIND_LINKS") else "cpu")
     return env
+
+
+@cache
+def pip_setting(name: str) -> str:
+    pip = shutil.which("pip")
+    return subprocess.run([pip, "config", "get", name], capture_output=True, text=True).stdout.strip() if pip else ""
 
 
 @dataclass(frozen=True)
