@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from . import data, model, task
 from .backend import Device, Model, Tensor, inference, place, run_model, to_numpy, to_tensors, without_gradient
-from .config import Config, load_config
+from .config import Config
 from .contract import BaseTask, Batch, Datasets, Examples, Indices, Loss, Monitor, Report, Sums
 from .errors import UserError
 from .loading import epoch_order
@@ -22,9 +22,8 @@ Tensors = dict[str, Tensor]
 
 
 def main(args: argparse.Namespace) -> None:
-    config = load_config(args.experiment, args.flags, args)
-    datasets = data.build_datasets(config.data)
-    build(config, datasets, "cpu", report=True)
+    datasets = data.build_datasets(args.config.data)
+    build(args.config, datasets, "cpu", report=True)
     sizes = ", ".join(f"{name} {len(getattr(datasets, name))}" for name in ("train", "val", "test"))
     print(f"settings.py, data.py, model.py and task.py keep the contract ({sizes} examples)")
 

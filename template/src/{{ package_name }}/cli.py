@@ -49,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if words[0] not in COMMANDS:
             raise UserError(f"{words[0]}: no such command; there are: {', '.join(COMMANDS)}")
         args = build_parser(words[0]).parse_args(words[1:])
+        if words[0] in ("train", "check") and resolve_config(args):
+            return 0
         importlib.import_module(f".{words[0]}", __package__).main(args)
     except UserError as error:
         return _report(error)
@@ -65,6 +67,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         traceback.print_exception(error)
         return 2
     return 0
+
+
+def resolve_config(args: argparse.Namespace) -> bool:
+    """Set args.config, before anything heavy is imported; returns whether showing it was all that was asked for."""
+    from .config import check_batch, dump_config, load_config
+    from .run import find_run
+
+    args.run = None
+    if getattr(args, "resume", None) is not None:
+        newest = args.resume == Path()
+        args.run = find_run(None if newest else args.resume, runs_dir=getattr(args, "runs_dir", None))
+    args.config = load_config(args.run.config if args.run else args.experiment, args.flags, args)
+    check_batch(args.config, int(os.environ.get("WORLD_SIZE", "1")))
+    if getattr(args, "dry_run", False):
+        print(dump_config(args.config), end="")
+        return True
+    return False
 
 
 def build_parser(command: str) -> Parser:

@@ -141,6 +141,13 @@ def read_config(file: Path) -> Config:
         return Config.model_validate({"name": file.stem, **read_yaml(file)})
 
 
+def check_batch(config: Config, world_size: int) -> None:
+    size, pieces = config.trainer.global_batch_size, config.trainer.accumulation_steps
+    if size % (world_size * pieces):
+        parts = f"{world_size} processes x {pieces} accumulation steps"
+        raise UserError(f"trainer.global_batch_size: {size} does not divide by {parts}")
+
+
 def dump_config(config: Config) -> str:
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
 
@@ -171,7 +178,8 @@ def _explained(file: Path) -> Iterator[None]:
     except ValidationError as error:
         raise UserError(_explain(error.errors()[0], file)) from None
     except SettingsError as error:
-        raise UserError(f"{error}; a list in the environment is written as JSON, such as '[\"a\"]'") from None
+        names = ", ".join(sorted(name for name in os.environ if name.upper().startswith(ENV_PREFIX)))
+        raise UserError(f"environment ({names}): {error}; a list is written as JSON, such as '[\"a\"]'") from None
 
 
 def _explain(first: ErrorDetails, file: Path) -> str:

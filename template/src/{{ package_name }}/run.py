@@ -93,7 +93,7 @@ def _check_that_it_can_go_on(run: Run, config: "Config") -> None:
     if status.get("status") == "running" and status.get("host") == socket.gethostname() and _is_alive(status["pid"]):
         raise UserError(f"{run.path}: process {status['pid']} is training it")
     if "error" in status and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0:
-        raise UserError(f"not tried again: {status['error']}", exit_code=1)
+        raise SystemExit(1)  # the first attempt has said why; another would end the same way
 
 
 def _is_alive(pid: int) -> bool:

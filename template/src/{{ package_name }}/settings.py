@@ -1,9 +1,9 @@
 """YOURS: the settings of your data, model and task, and what only the data knows."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from .section import Section
 
@@ -14,7 +14,7 @@ class DataSettings(Section):
     source: Literal["digits", "image-folder"] = Field("digits", description="digits needs no download")
     folder: Path | None = Field(None, description="of image-folder: one folder a class, with its pictures")
     image_size: int = Field(32, ge=4, le=4096, description="of image-folder: pictures are resized to this square")
-    channels: Annotated[Literal[1, 3], BeforeValidator(int)] = Field(3, description="of image-folder: 1 grey, 3 colour")
+    channels: Literal[1, 3] = Field(3, description="of image-folder: 1 grey, 3 colour")
     val_fraction: float = Field(0.15, gt=0, lt=0.5, description="of image-folder: share held back for validation")
     test_fraction: float = Field(0.15, gt=0, lt=0.5, description="of image-folder: share held back for the test")
     check_files: bool = Field(True, description="of image-folder: open every picture at the start")

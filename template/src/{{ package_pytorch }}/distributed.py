@@ -96,6 +96,8 @@ class Runtime:
                 answer[0] = function()
             except UserError as error:
                 answer[1] = error
+            except OSError as error:
+                answer[1] = UserError(f"{error.filename or 'writing'}: {error.strerror}", exit_code=1)
         if self.world_size > 1:
             dist.broadcast_object_list(answer, device=self.device)
         if answer[1] is not None:
@@ -120,10 +122,13 @@ def start(trainer: TrainerSettings) -> Iterator[Runtime]:
     if world_size > 1:
         _join(rank, world_size, device)
     runtime = Runtime(rank, local_rank, world_size, device, choose_precision(trainer.precision, device))
-    with _stop_on_signal(runtime):
-        yield runtime
-    if world_size > 1:
-        dist.destroy_process_group()
+    try:
+        with _stop_on_signal(runtime):
+            yield runtime
+    except UserError:
+        _leave(world_size)
+        raise
+    _leave(world_size)
 
 
 def is_main_process() -> bool:
@@ -165,6 +170,11 @@ def _join(rank: int, world_size: int, device: torch.device) -> None:
     attempt = PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=attempt, rank=rank, world_size=world_size)
+
+
+def _leave(world_size: int) -> None:
+    if world_size > 1:
+        dist.destroy_process_group()
 
 
 @contextmanager

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,14 +13,14 @@ import torch
 from . import checkpoint, data, distributed
 from .backend import Model, Tensor, to_tensors
 from .check import build
-from .config import Config, OptimizerSettings, dump_config, load_config
+from .config import Config, OptimizerSettings, check_batch
 from .contract import BaseTask, Batch, Datasets
 from .distributed import Runtime
 from .errors import UserError
 from .evaluate import compute_metrics, compute_sums
 from .loading import batch_parts, data_version, epoch_order, read_batches
 from .progress import Progress, TrainState
-from .run import Checkpoint, Run, StopRequested, find_run, open_run, record_environment, recorded
+from .run import Checkpoint, Run, StopRequested, open_run, record_environment, recorded
 from .schedule import learning_rate
 from .seeds import mix
 from .tracking import NullTracker, Tracker, build_tracker
@@ -57,14 +56,7 @@ class Loop:
 
 
 def main(args: argparse.Namespace) -> None:
-    newest = args.resume == Path()
-    runs_dir = getattr(args, "runs_dir", None)  # there only where the flag is given
-    resumed = None if args.resume is None else find_run(None if newest else args.resume, runs_dir=runs_dir)
-    config = load_config(resumed.config if resumed else args.experiment, args.flags, args)
-    if args.dry_run:
-        print(dump_config(config), end="")
-    else:
-        train(config, resumed, args.run_name)
+    train(args.config, args.run, args.run_name)
 
 
 def train(config: Config, resumed: Run | None = None, run_name: str | None = None) -> Run:
@@ -88,9 +80,7 @@ def train(config: Config, resumed: Run | None = None, run_name: str | None = Non
 def build_loop(config: Config, runtime: Runtime, run: Run) -> Loop:
     """Data, model, optimizer and trackers, in the state of the last checkpoint where there is one."""
     trainer, size = config.trainer, config.trainer.global_batch_size
-    if size % (runtime.world_size * trainer.accumulation_steps):
-        parts = f"{runtime.world_size} processes x {trainer.accumulation_steps} accumulation steps"
-        raise UserError(f"trainer.global_batch_size: {size} does not divide by {parts}")
+    check_batch(config, runtime.world_size)
     datasets = data.build_datasets(config.data)
     runtime.seed(config.seed)
     model, task = build(config, datasets, runtime.device)
