@@ -38,9 +38,9 @@ def setup_env() -> dict[str, str]:
     It comes from a folder of wheels where pip is configured with one, else from PyTorch's own index.
     """
     env = dict(os.environ, UV_PYTHON=sys.executable)
-    env.pop("VIRTUAL_ENV", None)
-    env.pop("PYTHONPATH", None)
-    env.pop("PYTHONDONTWRITEBYTECODE", None)  # without compiled files each start of PyTorch takes twice as long
+    # MAKEFLAGS carries the ARGS of this repository's make; without compiled files a start of PyTorch takes twice as long.
+    for name in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "MAKEFLAGS", "MAKEOVERRIDES", "ARGS"):
+        env.pop(name, None)
     if "UV_FIND_LINKS" not in env:
         env["UV_FIND_LINKS"] = env.get("PIP_FIND_LINKS") or pip_setting("global.find-links")
     env.setdefault("TORCH_BACKEND", "" if env.get("UV_FIND_LINKS") else "cpu")

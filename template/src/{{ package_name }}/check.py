@@ -79,11 +79,14 @@ def _check_reading(examples: Examples, split: str) -> Batch:
     batch = {name: array.copy() for name, array in batch.items()}
     examples.read(indices, None if seeds is None else seeds + np.uint64(1))
     again = examples.read(indices, seeds)
+    examples.read(np.array([len(examples) - 1]), None if seeds is None else seeds[:1])
     alone = [examples.read(indices[i : i + 1], None if seeds is None else seeds[i : i + 1]) for i in indices]
     for name, array in batch.items():
         right = array.dtype.kind in "biuf" and array.dtype != np.float64
         _require(right, where, f"give float32 for {name!r}", str(array.dtype))
         _require(array.shape[:1] == indices.shape, where, f"give {len(indices)} rows of {name!r}", str(array.shape))
+        finite = array.dtype.kind != "f" or bool(np.isfinite(array).all())
+        _require(finite, where, f"give finite numbers for {name!r}", "NaN or infinity")
         _require(np.array_equal(array, again[name]), where, f"give the same {name!r} for the same seeds", "others")
         for row, one in zip(array, alone, strict=True):
             same = np.array_equal(_without_padding(row, one[name][0]), one[name][0])

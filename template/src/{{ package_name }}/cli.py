@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from .errors import UserError
 
+BASELINE = Path("configs/experiment/baseline.yaml")
 OWNERS = {"settings.py", "data.py", "model.py", "task.py"}
 PROGRAM = f"python -m {__package__}"
 COMMANDS = {
@@ -76,9 +77,11 @@ def resolve_config(args: argparse.Namespace) -> bool:
 
     args.run = None
     if getattr(args, "resume", None) is not None:
+        if args.experiment:
+            raise UserError("--resume takes the run's own configuration: leave --experiment out")
         newest = args.resume == Path()
         args.run = find_run(None if newest else args.resume, runs_dir=getattr(args, "runs_dir", None))
-    args.config = load_config(args.run.config if args.run else args.experiment, args.flags, args)
+    args.config = load_config(args.run.config if args.run else args.experiment or BASELINE, args.flags, args)
     check_batch(args.config, int(os.environ.get("WORLD_SIZE", "1")))
     if getattr(args, "dry_run", False):
         print(dump_config(args.config), end="")
@@ -90,8 +93,7 @@ def build_parser(command: str) -> Parser:
     parser = Parser(prog=f"{PROGRAM} {command}", description=COMMANDS[command], allow_abbrev=False)
     add = parser.add_argument
     if command in ("train", "check"):
-        baseline = Path("configs/experiment/baseline.yaml")
-        add("--experiment", type=Path, default=baseline, metavar="FILE", help=f"YAML file (default: {baseline})")
+        add("--experiment", type=Path, metavar="FILE", help=f"YAML file (default: {BASELINE})")
     if command == "train":
         resume = "go on with a run from its last checkpoint (default: the newest run)"
         add("--resume", nargs="?", type=Path, const=Path(), metavar="RUN", help=resume)
@@ -117,7 +119,7 @@ def build_parser(command: str) -> Parser:
 
 
 def _report(error: UserError) -> int:
-    if os.environ.get("RANK", "0") == "0":
+    if str(error) and os.environ.get("RANK", "0") == "0":
         print(f"error: {error}", file=sys.stderr)
     return error.exit_code
 
@@ -127,6 +129,12 @@ def _explain_owner_error(error: Exception) -> str | None:
     problem = f"got {type(error).__name__}: {error}"
     if isinstance(error, SyntaxError) and Path(error.filename or "").name in OWNERS:
         return f"{Path(error.filename or '').name}: must be valid Python, {problem}"
+    if isinstance(error, NotImplementedError) and error.args:
+        return f"task.py: Task must have {error.args[0]}, got none"
+    if isinstance(error, (AttributeError, ImportError)):
+        for name in OWNERS:  # such as "module 'package.data' has no attribute 'build_datasets'"
+            if f"'{__package__}.{name.removesuffix('.py')}'" in str(error):
+                return f"{name}: the file must have all that contract.py names, {problem}"
     for frame in traceback.extract_tb(error.__traceback__):
         file = Path(frame.filename)
         if file.parent == Path(__file__).parent and file.name in OWNERS:

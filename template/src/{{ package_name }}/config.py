@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError, field_validator
@@ -31,6 +31,9 @@ from .settings import DataSettings, ModelSettings, TaskSettings
 from .tracking import AVAILABLE
 
 ENV_PREFIX = f"{__package__.upper()}__"
+
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class TrainerSettings(Section):
@@ -60,7 +63,7 @@ class OptimizerSettings(Section):
     learning_rate: float = Field(1e-3, gt=0, description="the highest learning rate of the schedule")
     weight_decay: float = Field(0.01, ge=0, description="of matrices and kernels; decoupled for adamw")
     momentum: float = Field(0.9, ge=0, lt=1, description="of sgd")
-    betas: tuple[float, float] = Field((0.9, 0.999), description="of adamw")
+    betas: tuple[Beta, Beta] = Field((0.9, 0.999), description="of adamw")
     schedule: Literal["constant", "cosine", "linear"] = Field("cosine", description="after the warm-up")
     warmup_steps: int = Field(0, ge=0, description="steps over which the learning rate rises")
 
@@ -83,7 +86,7 @@ class Config(Section):
     """Everything that decides how a run turns out."""
 
     schema_version: CliSuppress[Literal[1]] = 1
-    name: str = Field("", pattern=r"^(\w[\w.-]*)?$", description="of the experiment; empty takes the file's")
+    name: str = Field("", pattern=r"^\w[\w.-]*$", description="of the experiment (default: the file's)")
     runs_dir: Path = Field(Path("runs"), description="folder of all runs")
     seed: int = Field(0, ge=0, lt=2**32, description="decides initial weights, order of the data and augmentation")
     data: DataSettings = DataSettings()
@@ -100,15 +103,8 @@ class _Sources(Config, BaseSettings):
     )
 
     @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return env_settings, init_settings
+    def settings_customise_sources(cls, *_: Any, **sources: Any) -> tuple[PydanticBaseSettingsSource, ...]:
+        return sources["env_settings"], sources["init_settings"]
 
 
 def add_flags(parser: argparse.ArgumentParser) -> CliSettingsSource[Any]:
@@ -126,13 +122,12 @@ def add_flags(parser: argparse.ArgumentParser) -> CliSettingsSource[Any]:
 
 def load_config(file: Path, flags: CliSettingsSource[Any], args: argparse.Namespace) -> Config:
     """Resolve the configuration of a command; every problem is a UserError that names the key."""
-    values = read_yaml(file)
+    values = {"name": file.stem, **read_yaml(file)}
     _check_environment()
     with _explained(file):
         source = flags(parsed_args=args)
         loaded = _Sources(_cli_settings_source=source, **values)  # type: ignore[call-arg, unused-ignore]
-    config = Config.model_construct(**{name: getattr(loaded, name) for name in Config.model_fields})
-    return config if config.name else config.model_copy(update={"name": file.stem})
+    return Config.model_construct(**{name: getattr(loaded, name) for name in Config.model_fields})
 
 
 def read_config(file: Path) -> Config:
@@ -184,7 +179,7 @@ def _explained(file: Path) -> Iterator[None]:
 
 def _explain(first: ErrorDetails, file: Path) -> str:
     """One line for pydantic's first error: where the value came from, what is allowed, what was given."""
-    key = ".".join(map(str, first["loc"]))
+    key = ".".join(part for part in first["loc"] if isinstance(part, str))
     flag, variable = "--" + key.replace("_", "-"), ENV_PREFIX + key.replace(".", "__").upper()
     where = f"{file}: {key}"
     if any(word.split("=")[0] == flag for word in sys.argv):

@@ -36,6 +36,9 @@ class ArrayExamples:
     """Examples held in memory, read by index; `augment(batch, seeds)` is applied to training batches."""
 
     def __init__(self, arrays: Batch, augment: Callable[[Batch, Seeds], Batch] | None = None) -> None:
+        lengths = {name: len(array) for name, array in arrays.items() if isinstance(array, np.ndarray)}
+        if lengths.keys() != arrays.keys() or len(set(lengths.values())) != 1:
+            raise TypeError(f"ArrayExamples takes NumPy arrays of one length, got {lengths or arrays.keys()}")
         self.arrays = arrays
         self.augment = augment
 
@@ -105,22 +108,22 @@ class BaseTask:
         self.facts = facts
 
     def compute_loss(self, outputs: dict[str, Tensor], batch: dict[str, Tensor]) -> Loss:
-        raise NotImplementedError
+        raise NotImplementedError("compute_loss")
 
     def compute_sums(self, outputs: dict[str, Tensor], batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """Additive quantities of any shape (correct, tokens, a [C, C] confusion matrix)."""
-        raise NotImplementedError
+        raise NotImplementedError("compute_sums")
 
     def compute_metrics(self, sums: Sums) -> dict[str, float]:
         """Metrics from the sums over a whole split, which also hold "loss" and "count"."""
-        raise NotImplementedError
+        raise NotImplementedError("compute_metrics")
 
     def build_report(self, sums: Sums) -> Report:
         return Report()
 
     def signature(self) -> Signature:
-        raise NotImplementedError
+        raise NotImplementedError("signature")
 
     def predict(self, model: Model, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """The function that is exported: raw inputs -> what a user reads."""
-        raise NotImplementedError
+        raise NotImplementedError("predict")

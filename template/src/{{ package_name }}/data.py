@@ -67,13 +67,10 @@ def image_folder(settings: DataSettings) -> Datasets:
     folder = settings.folder or Path()
     if not folder.is_dir():
         raise UserError(f"data.folder: {folder} is not a folder")
-    labels = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-    found = [
-        Picture(path, label)
-        for label, name in enumerate(labels)
-        for path in sorted((folder / name).rglob("*"))
-        if path.suffix.lower() in SUFFIXES
-    ]
+    paths = [path.relative_to(folder) for path in sorted(folder.glob("*/**/*")) if path.suffix.lower() in SUFFIXES]
+    paths = [path for path in paths if not any(part.startswith(".") for part in path.parts)]
+    labels = sorted({path.parts[0] for path in paths})
+    found = [Picture(folder / path, labels.index(path.parts[0])) for path in paths]
     shape = (settings.image_size, settings.image_size, settings.channels)
     pictures = without_bad_files(found, shape, settings.strict) if settings.check_files else found
     splits: dict[str, list[Picture]] = {"train": [], "val": [], "test": []}

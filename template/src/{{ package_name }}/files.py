@@ -14,15 +14,15 @@ def read_yaml(file: Path) -> dict[str, Any]:
     try:
         values = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
     except FileNotFoundError:
-        near = ", ".join(sorted(path.as_posix() for path in file.parent.glob("*.yaml")))
-        raise UserError(f"{file}: no such file{f'; there are: {near}' if near else ''}") from None
+        near = ", ".join(sorted(path.as_posix() for path in file.parent.glob("[!.]*.yaml")))
+        raise UserError(f"{file}: no such file in {Path.cwd()}{f'; there are: {near}' if near else ''}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: cannot be read ({error})") from None
     except yaml.YAMLError as error:
         raise UserError(f"{file}: not valid YAML ({error})") from None
     if not isinstance(values, dict):
         raise UserError(f"{file}: must hold keys and values, such as 'seed: 1'")
-    return {str(key): value for key, value in values.items()}
+    return {str(key): value for key, value in values.items() if value is not None}  # None: all keys commented out
 
 
 def write_text(file: Path, text: str) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 
@@ -17,14 +17,14 @@ class ImageError(ValueError):
 def read_image(path: Path, shape: tuple[int, int, int]) -> NDArray[np.float32]:
     """Read a picture, grey or colour and of any size, as float32[height, width, channels] in [0, 1].
 
-    Transparency is laid on white. Raises ImageError, whose text names the file.
+    It is turned as its camera says, and transparency is laid on white. Raises ImageError, whose text names the file.
     """
     height, width, channels = shape
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path) as file:
-                image = _without_transparency(file).convert("L" if channels == 1 else "RGB")
+                image = _upright(file).convert("L" if channels == 1 else "RGB")
                 image = image.resize((width, height), Image.Resampling.BILINEAR)
     except FileNotFoundError:
         raise ImageError(f"{path}: no such file") from None
@@ -34,7 +34,10 @@ def read_image(path: Path, shape: tuple[int, int, int]) -> NDArray[np.float32]:
     return np.asarray(image, dtype=np.float32).reshape(shape) / np.float32(255)
 
 
-def _without_transparency(image: Image.Image) -> Image.Image:
+def _upright(file: Image.Image) -> Image.Image:
+    image = ImageOps.exif_transpose(file)
+    if image.mode in ("I", "F"):
+        raise ValueError("32 bits a channel have no known range")
     if image.mode.startswith("I;16"):
         return image.point(lambda value: value / 257).convert("L")
     if not image.has_transparency_data:

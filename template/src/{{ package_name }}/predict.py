@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -22,7 +23,9 @@ BATCH = 64
 
 
 def main(args: argparse.Namespace) -> None:
-    predictor = Predictor(args.model if args.model else find_run(None, needs="model.onnx").path)
+    folder = args.model or find_run(None, needs="model.onnx").path
+    predictor = Predictor(folder.parent if folder.is_file() else folder)
+    print(f"model: {folder}", file=sys.stderr)
     show = print_json if args.format == "jsonl" else print_row
     problems: list[str] = []
     image = next((item for item in predictor.signature.inputs if item.kind == "image"), None)

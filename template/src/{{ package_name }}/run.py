@@ -69,17 +69,13 @@ class Run:
 
 
 def open_run(config: "Config", resumed: Run | None, name: str | None) -> Run:
-    """Make a run directory, or go on in the one given or so named, with the settings that it began with."""
-    from .config import dump_config  # here, since predict needs run directories and no configuration
-
+    """A new run, or the one given or so named, which can go on with the settings that it began with; writes nothing."""
     if name and not re.fullmatch(r"\w[\w.-]*", name):
         raise UserError(f"--run-name {name}: may hold letters, digits, '_', '.' and '-'")
     stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     run = resumed or Run(config.runs_dir / config.name / (name or stamp))
-    (run.path / "checkpoints").mkdir(parents=True, exist_ok=True)
     if run.config.is_file():
         _check_that_it_can_go_on(run, config)
-    write_text(run.config, dump_config(config))
     return run
 
 
@@ -91,9 +87,11 @@ def _check_that_it_can_go_on(run: Run, config: "Config") -> None:
         if attrgetter(key)(before) != attrgetter(key)(config):
             raise UserError(f"{key}: cannot change while {run.path} goes on; start a new run instead")
     if status.get("status") == "running" and status.get("host") == socket.gethostname() and _is_alive(status["pid"]):
-        raise UserError(f"{run.path}: process {status['pid']} is training it")
+        raise UserError(f"{run.path}: process {status['pid']} is training it; if not, delete its status.json")
     if "error" in status and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0:
-        raise SystemExit(1)  # the first attempt has said why; another would end the same way
+        raise UserError("", exit_code=1)  # the first attempt has said why; another would end the same way
+    if run.checkpoint("best").is_file() and not run.checkpoint("last").is_file():
+        raise UserError(f"{run.checkpoint('last')}: is missing, so the run cannot go on; start a new run")
 
 
 def _is_alive(pid: int) -> bool:
@@ -113,19 +111,16 @@ class StopRequested(Exception):
 
 
 @contextmanager
-def recorded(run: Run, is_main: bool) -> Iterator[list[Callable[[Status], None]]]:
-    """Keep status.json true however training ends; what is appended to the list is told, too."""
-    at_end: list[Callable[[Status], None]] = []
+def recorded(run: Run, is_main: bool, tell: Callable[[Status], None]) -> Iterator[None]:
+    """Keep status.json true however training ends, and tell the trackers."""
 
     def write(status: Status, **more: object) -> None:
         if is_main:
             run.write_status(status, **more)
-        for tell in at_end:
-            tell(status)
+        tell(status)
 
-    write("running")
     try:
-        yield at_end
+        yield
     except StopRequested:
         write("interrupted")
         hint = f"python -m {__package__} train --resume {run.path}"
@@ -157,13 +152,20 @@ def find_run(path: Path | None, needs: str = "config.yaml", runs_dir: str | None
     return Run(max(found, key=lambda file: (file.stat().st_mtime, file)).parents[needs.count("/")])
 
 
-def record_environment(run: Run, hardware: dict[str, object], data_version: str) -> None:
-    """Write environment.json: what the run depends on beside its configuration. The data may not change on the way."""
+def record_start(run: Run, config: "Config", hardware: dict[str, object], data_version: str) -> None:
+    """Write what the run depends on: its configuration and its environment. The data may not change on the way."""
+    from .config import dump_config  # here, since predict needs run directories and no configuration
+
     file = run.path / "environment.json"
+    if run.config.is_file():
+        _check_that_it_can_go_on(run, config)
     if run.checkpoint("last").is_file() and file.is_file():
         before = json.loads(file.read_text(encoding="utf-8")).get("data_version")
         if before != data_version:
             raise UserError(f"data: has changed since {run.path} began ({before}, now {data_version}); start a new run")
+    (run.path / "checkpoints").mkdir(parents=True, exist_ok=True)
+    run.write_status("running")
+    write_text(run.config, dump_config(config))
     commit = _git("rev-parse", "HEAD")
     environment = {
         "commit": commit or None,

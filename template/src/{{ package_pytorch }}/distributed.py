@@ -30,7 +30,6 @@ class Runtime:
     """This process among the others (rank 0 is the main one), its device and its precision."""
 
     rank: int
-    local_rank: int
     world_size: int
     device: torch.device
     precision: str
@@ -121,10 +120,9 @@ def start(trainer: TrainerSettings) -> Iterator[Runtime]:
         torch.use_deterministic_algorithms(True)
     if world_size > 1:
         _join(rank, world_size, device)
-    runtime = Runtime(rank, local_rank, world_size, device, choose_precision(trainer.precision, device))
+    runtime = Runtime(rank, world_size, device, choose_precision(trainer.precision, device))
     try:
-        with _stop_on_signal(runtime):
-            yield runtime
+        yield runtime
     except UserError:
         _leave(world_size)
         raise
@@ -178,7 +176,7 @@ def _leave(world_size: int) -> None:
 
 
 @contextmanager
-def _stop_on_signal(runtime: Runtime) -> Iterator[None]:
+def stop_on_signal(runtime: Runtime) -> Iterator[None]:
     """Ctrl-C or SIGTERM asks the loop to save and stop; a second Ctrl-C ends a lone process at once."""
 
     def handle(number: int, frame: FrameType | None) -> None:

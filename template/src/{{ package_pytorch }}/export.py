@@ -57,7 +57,8 @@ def main(args: argparse.Namespace) -> None:
             warnings.simplefilter("ignore")  # of PyTorch's own parts among each other
             predict = write(prediction, sample, file)
     except (RuntimeError, torch.onnx.OnnxExporterError, torch._dynamo.exc.UserError) as error:
-        raise UserError(f"--format {args.format}: PyTorch cannot export this model ({error})"[:400], 1) from None
+        reason = str(error.__cause__ or error).strip().split("\n")[0]
+        raise UserError(f"--format {args.format}: PyTorch cannot export this model ({reason})", 1) from None
     difference = compare(prediction, predict, signature)
     if not difference <= TOLERANCE:
         file.unlink()

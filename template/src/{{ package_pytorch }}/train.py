@@ -20,10 +20,10 @@ from .errors import UserError
 from .evaluate import compute_metrics, compute_sums
 from .loading import batch_parts, data_version, epoch_order, read_batches
 from .progress import Progress, TrainState
-from .run import Checkpoint, Run, StopRequested, open_run, record_environment, recorded
+from .run import Checkpoint, Run, StopRequested, open_run, record_start, recorded
 from .schedule import learning_rate
 from .seeds import mix
-from .tracking import NullTracker, Tracker, build_tracker
+from .tracking import Tracker, build_tracker
 
 
 @dataclass
@@ -44,10 +44,14 @@ class Loop:
     progress: Progress
 
     @property
+    def stopped_early(self) -> bool:
+        patience = self.config.trainer.patience
+        return patience is not None and self.state.epochs_since_best >= patience
+
+    @property
     def is_done(self) -> bool:
-        trainer, state = self.config.trainer, self.state
-        stopped_early = trainer.patience is not None and state.epochs_since_best >= trainer.patience
-        return state.epoch >= trainer.max_epochs or state.step >= self.total_steps or stopped_early
+        used_up = self.state.epoch >= self.config.trainer.max_epochs or self.state.step >= self.total_steps
+        return used_up or self.stopped_early
 
     def save(self, name: Checkpoint) -> None:
         path, facts = self.run.checkpoint(name), self.datasets.facts
@@ -63,17 +67,20 @@ def train(config: Config, resumed: Run | None = None, run_name: str | None = Non
     """Train from the start, or go on with a run; returns the run when it is finished."""
     with distributed.start(config.trainer) as runtime:
         run = runtime.on_main(lambda: open_run(config, resumed, run_name))
-        with recorded(run, runtime.is_main) as at_end:
-            loop = build_loop(config, runtime, run)
-            at_end.append(loop.progress.tracker.finish)
-            if runtime.is_main:
-                print(f"run {run.path} on {runtime.device}, {runtime.precision}, world size {runtime.world_size}")
+        loop = build_loop(config, runtime, run)
+        say = print if runtime.is_main else lambda *_: None
+        start = f", from step {loop.state.step}" if loop.state.step else ""
+        say(f"run {run.path} on {runtime.device}, {runtime.precision}, world size {runtime.world_size}{start}")
+        if loop.is_done:
+            say("nothing is left to do; raise trainer.max_epochs, trainer.max_steps or trainer.patience")
+        with recorded(run, runtime.is_main, loop.progress.tracker.finish), distributed.stop_on_signal(runtime):
             while not loop.is_done:
                 train_one_epoch(loop)
                 finish_epoch(loop)
-    if runtime.is_main:
-        best = "" if loop.state.best is None else f", best val/{loop.task.monitor.metric} {loop.state.best:.4f}"
-        print(f"finished after {loop.state.step} steps{best}\nnext: python -m {__package__} evaluate {run.path}")
+    if loop.stopped_early:
+        say(f"stopped early: no better model in {config.trainer.patience} epochs (trainer.patience)")
+    best = "" if loop.state.best is None else f", best val/{loop.task.monitor.metric} {loop.state.best:.4f}"
+    say(f"finished after {loop.state.step} steps{best}\nnext: python -m {__package__} evaluate {run.path}")
     return run
 
 
@@ -94,8 +101,8 @@ def build_loop(config: Config, runtime: Runtime, run: Run) -> Loop:
     if run.checkpoint("last").is_file():
         state = checkpoint.restore(run.checkpoint("last"), model, optimizer, scaler)
     version = runtime.agree(data_version(datasets), "data.py: build_datasets must give every process the same data")
-    runtime.on_main(lambda: record_environment(run, runtime.describe(), version))
-    tracker: Tracker = NullTracker()
+    runtime.on_main(lambda: record_start(run, config, runtime.describe(), version))
+    tracker = Tracker()
     if runtime.is_main:
         tracker = build_tracker(config.tracking.trackers, run.path, config.model_dump(mode="json"), state.step)
     train_model = runtime.wrap_model(model, trainer.compile)

@@ -7,32 +7,22 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..files import write_text
 
 AVAILABLE = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
-class Tracker(Protocol):
-    """Receives what happens in a run; metric names are "split/name"."""
+class Tracker:
+    """Receives what happens in a run, and as it stands does nothing with it; metric names are "split/name"."""
 
     def log_metrics(self, metrics: Mapping[str, float], step: int, epoch: int) -> None: ...
     def log_picture(self, name: str, png: bytes, step: int) -> None: ...
-    def log_artifact(self, path: Path) -> None: ...
     def finish(self, status: str) -> None: ...
 
 
-class NullTracker:
-    """Tracks nothing: for the processes other than rank 0."""
-
-    def log_metrics(self, metrics: Mapping[str, float], step: int, epoch: int) -> None: ...
-    def log_picture(self, name: str, png: bytes, step: int) -> None: ...
-    def log_artifact(self, path: Path) -> None: ...
-    def finish(self, status: str) -> None: ...
-
-
-class JsonlTracker(NullTracker):
+class JsonlTracker(Tracker):
     """Always on: one line of metrics.jsonl a value. What lies past `step` is cut when a run goes on there."""
 
     def __init__(self, file: Path, step: int | None) -> None:
@@ -52,7 +42,7 @@ class JsonlTracker(NullTracker):
         self.file.close()
 
 
-class Trackers:
+class Trackers(Tracker):
     """Several trackers as one. The run directory comes first; a service that fails later is dropped with a warning."""
 
     def __init__(self, own: Tracker, services: Mapping[str, Tracker]) -> None:
@@ -64,9 +54,6 @@ class Trackers:
 
     def log_picture(self, name: str, png: bytes, step: int) -> None:
         self._call("log_picture", name, png, step)
-
-    def log_artifact(self, path: Path) -> None:
-        self._call("log_artifact", path)
 
     def finish(self, status: str) -> None:
         self._call("finish", status)

@@ -9,8 +9,10 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
+from . import Tracker
 
-class TensorBoardTracker:
+
+class TensorBoardTracker(Tracker):
     """Writes scalars and pictures; where training goes on, TensorBoard hides what lies past `step`."""
 
     def __init__(self, run_dir: Path, step: int | None) -> None:
@@ -25,8 +27,6 @@ class TensorBoardTracker:
     def log_picture(self, name: str, png: bytes, step: int) -> None:
         picture = Summary.Image(encoded_image_string=png)
         self._add(step, summary=Summary(value=[Summary.Value(tag=name, image=picture)]))
-
-    def log_artifact(self, path: Path) -> None: ...
 
     def finish(self, status: str) -> None:
         self.writer.close()
