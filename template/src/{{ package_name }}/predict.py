@@ -25,7 +25,6 @@ BATCH = 64
 def main(args: argparse.Namespace) -> None:
     folder = args.model or find_run(None, needs="model.onnx").path
     predictor = Predictor(folder.parent if folder.is_file() else folder)
-    print(f"model: {folder}", file=sys.stderr)
     show = print_json if args.format == "jsonl" else print_row
     problems: list[str] = []
     image = next((item for item in predictor.signature.inputs if item.kind == "image"), None)
@@ -40,6 +39,7 @@ def main(args: argparse.Namespace) -> None:
             show(name, outputs, predictor.signature.outputs)
     if problems:
         raise UserError("; ".join(problems[:5]) + (f"; and {len(problems) - 5} more" if problems[5:] else ""), 1)
+    print(f"predicted by the model in {folder}", file=sys.stderr)
 
 
 def find_files(paths: Iterable[Path], suffixes: frozenset[str]) -> list[Path]:
