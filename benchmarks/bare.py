@@ -4,15 +4,16 @@ Same model, data, augmentation and optimizer as the project's loop. Runs in a pr
 """
 
 import argparse
-import os
 import statistics
-import sys
 import time
 from itertools import pairwise
 
 import numpy as np
 import torch
 import torch.distributed as dist
+
+# Before a group exists: its default arguments would keep the group, and gloo's threads, alive.
+import torch.distributed.nn.functional
 from my_model.config import OptimizerSettings
 from my_model.contract import ArrayExamples
 from my_model.data import build_datasets
@@ -75,9 +76,8 @@ def main() -> None:
             loop.train_step(order[start : start + loop.share])
     if dist.get_rank() == 0:
         print(statistics.median(b - a for a, b in pairwise(times)) / args.group)
+    del loop
     dist.destroy_process_group()
-    sys.stdout.flush()
-    os._exit(0)  # else PyTorch's gloo aborts the process at its end, about one time in four
 
 
 if __name__ == "__main__":

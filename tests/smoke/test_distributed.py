@@ -9,6 +9,7 @@ import pytest
 
 from workspace import (
     EXHAUSTIVE,
+    HERE,
     SMALL,
     Workspace,
     differences,
@@ -171,3 +172,13 @@ def test_a_loss_that_is_not_finite_is_not_tried_again(project: Workspace) -> Non
     assert "step 2: the loss is" in first_error(done)
     assert done.stdout.count("run runs/baseline/diverged") == 1, "started once"
     assert status(project.run_dir("diverged")) == "failed"
+
+
+@pytest.mark.parametrize("rate", ["0.05", "1e30"], ids=["finished", "failed"])
+def test_no_thread_of_gloo_outlives_the_processes_group(project: Workspace, rate: str) -> None:
+    """Else a process now and then aborts at its end (list_threads.py runs the command line in this process)."""
+    torchrun = (project.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    words = ("train", "--run-name", f"threads-{rate}", *EXACT, rate, "--trainer.max-steps", "4")
+    done = project.run(*torchrun, HERE / "list_threads.py", project.package, *words)
+    assert "gloo threads []" in done.stdout
+    assert status(project.run_dir(f"threads-{rate}")) == ("finished" if rate == "0.05" else "failed")

@@ -1,8 +1,10 @@
 """Processes, devices and precision. No other file knows about ranks."""
 
+import gc
 import os
 import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,6 +15,9 @@ from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
+
+# Before a group exists, which its default arguments would keep alive for ever (see _leave); DDP imports it.
+import torch.distributed.nn.functional
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
@@ -123,7 +128,8 @@ def start(trainer: TrainerSettings) -> Iterator[Runtime]:
     runtime = Runtime(rank, world_size, device, choose_precision(trainer.precision, device))
     try:
         yield runtime
-    except UserError:
+    except UserError as error:
+        traceback.clear_frames(error.__traceback__)
         _leave(world_size)
         raise
     _leave(world_size)
@@ -171,7 +177,10 @@ def _join(rank: int, world_size: int, device: torch.device) -> None:
 
 
 def _leave(world_size: int) -> None:
+    """Leave the others. gloo's threads end with the last reference to the group, as a DDP model holds one; a thread
+    that outlives Python aborts the process (PyTorch 2.13)."""
     if world_size > 1:
+        gc.collect()
         dist.destroy_process_group()
 
 

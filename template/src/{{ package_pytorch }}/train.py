@@ -67,21 +67,26 @@ def train(config: Config, resumed: Run | None = None, run_name: str | None = Non
     """Train from the start, or go on with a run; returns the run when it is finished."""
     with distributed.start(config.trainer) as runtime:
         run = runtime.on_main(lambda: open_run(config, resumed, run_name))
-        loop = build_loop(config, runtime, run)
-        say = print if runtime.is_main else lambda *_: None
-        start = f", from step {loop.state.step}" if loop.state.step else ""
-        say(f"run {run.path} on {runtime.device}, {runtime.precision}, world size {runtime.world_size}{start}")
-        if loop.is_done:
-            say("nothing is left to do; raise trainer.max_epochs, trainer.max_steps or trainer.patience")
-        with recorded(run, runtime.is_main, loop.progress.tracker.finish), distributed.stop_on_signal(runtime):
-            while not loop.is_done:
-                train_one_epoch(loop)
-                finish_epoch(loop)
+        train_all_epochs(config, runtime, run)
+    return run
+
+
+def train_all_epochs(config: Config, runtime: Runtime, run: Run) -> None:
+    """All that is left of the run."""
+    loop = build_loop(config, runtime, run)
+    say = print if runtime.is_main else lambda *_: None
+    start = f", from step {loop.state.step}" if loop.state.step else ""
+    say(f"run {run.path} on {runtime.device}, {runtime.precision}, world size {runtime.world_size}{start}")
+    if loop.is_done:
+        say("nothing is left to do; raise trainer.max_epochs, trainer.max_steps or trainer.patience")
+    with recorded(run, runtime.is_main, loop.progress.tracker.finish), distributed.stop_on_signal(runtime):
+        while not loop.is_done:
+            train_one_epoch(loop)
+            finish_epoch(loop)
     if loop.stopped_early:
         say(f"stopped early: no better model in {config.trainer.patience} epochs (trainer.patience)")
     best = "" if loop.state.best is None else f", best val/{loop.task.monitor.metric} {loop.state.best:.4f}"
     say(f"finished after {loop.state.step} steps{best}\nnext: python -m {__package__} evaluate {run.path}")
-    return run
 
 
 def build_loop(config: Config, runtime: Runtime, run: Run) -> Loop:
