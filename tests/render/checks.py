@@ -15,7 +15,7 @@ import yaml
 
 from support import Project
 
-YOURS = ("README.md", "CODEOWNERS", "configs/experiment/", "tests/test_model.py")
+YOURS = ("README.md", "CODEOWNERS", "configs/", "app/", "notebooks/", "tests/test_model.py")
 YOURS_IN_PACKAGE = ("settings.py", "data.py", "model.py", "task.py")
 BINARY = (".png",)
 
@@ -36,6 +36,7 @@ def everything_parses(project: Project) -> Iterator[str]:
         ".yml": yaml.safe_load,
         ".yaml": yaml.safe_load,
         ".json": json.loads,
+        ".ipynb": json.loads,
         ".py": ast.parse,
         ".ini": configparser.ConfigParser().read_string,
     }
@@ -74,6 +75,9 @@ def choices_that_are_off_are_not_mentioned(project: Project) -> Iterator[str]:
         "smoke": answers["preset"] == "solo",
         "audit|sbom|codeowners|dependabot": answers["preset"] != "large-org",
         "cu1": answers["accelerator"] == "cpu",
+        "streamlit|demo|app/": not answers["demo"],
+        "notebook|jupyter|ipynb|nbstripout": not answers["notebooks"],
+        "devcontainer|remote-containers": not answers["devcontainer"],
     }
     off = re.compile("|".join(word for word, is_off in words.items() if is_off), re.IGNORECASE)
     # constraints.txt is one tested set for all choices, the answers name them, and the guide tells how to switch.
@@ -87,7 +91,7 @@ def choices_that_are_off_are_not_mentioned(project: Project) -> Iterator[str]:
 
 # What a distribution is imported as, where that is not its name.
 IMPORTED_AS = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn", "onnx": "torch"}
-IMPORTED_AS |= {"onnxscript": "torch", "types-PyYAML": "yaml", "types-tqdm": "tqdm"}
+IMPORTED_AS |= {"onnxscript": "torch", "types-PyYAML": "yaml", "types-tqdm": "tqdm", "ipykernel": "nbclient"}
 
 
 def imports(project: Project, folder: str) -> set[str]:
@@ -112,12 +116,15 @@ def dependencies_are_used_and_declared(project: Project) -> Iterator[str]:
     for name in metadata["dependencies"] + extras["train"]:
         if IMPORTED_AS.get(name, name.replace("-", "_")) not in code:
             yield f"pyproject.toml: {name} is not imported in src"
+    for name in extras.get("demo", []):
+        if IMPORTED_AS.get(name, name) not in imports(project, "app"):
+            yield f"pyproject.toml: {name} is not imported in app"
     for name in extras["dev"]:
         module = IMPORTED_AS.get(name, name.replace("-", "_"))
         if module not in everywhere and module not in tools:
             yield f"pyproject.toml: {name} is not used"
     pinned = set(re.findall(r"^[\w.-]+", (project.path / "constraints.txt").read_text("utf-8"), re.MULTILINE))
-    for name in metadata["dependencies"] + extras["train"] + extras["dev"]:
+    for name in metadata["dependencies"] + extras["train"] + extras.get("demo", []) + extras["dev"]:
         if name.lower() not in pinned:
             yield f"constraints.txt: {name} is not pinned"
     known = sys.stdlib_module_names | declared | {project.package, "pydantic_core"}  # a part of pydantic
@@ -161,10 +168,11 @@ YOU_ARE_HERE = ("README.md", "docs/guide.md")
 
 
 def map_is_complete(project: Project) -> Iterator[str]:
-    """The guide's map names every file; those of configs/ and tests/ by their folder."""
+    """The guide's map names every file; those of some folders by the folder."""
     guide = (project.path / "docs" / "guide.md").read_text("utf-8").partition("## Map")[2]
     for name in project.files():
-        inside = name.startswith(("configs/", "tests/")) and name.partition("/")[0] + "/" in guide
+        folder = f"`{name.partition('/')[0]}/"
+        inside = folder in guide and folder in ("`configs/", "`tests/", "`.vscode/", "`app/", "`notebooks/")
         if not inside and f"`{name.removeprefix(f'src/{project.package}/')}`" not in guide and name not in YOU_ARE_HERE:
             yield f"docs/guide.md: the map does not name {name}"
 
