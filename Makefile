@@ -28,6 +28,9 @@ demo: $(ENV)/.ready ## Generate a project, set it up, train, evaluate, export, p
 	@echo "$(DEMO_DIR) is a complete project. Its README.md is the way in, docs/guide.md the map; 'make' in it lists the commands."
 	@echo "Your own project:  $(ENV)/bin/copier copy $(CURDIR) ../my-project"
 
+setup: $(ENV)/.ready ## Make the tools' environment, and a link to it, .venv, where editors look
+	ln -sfn $(ENV) .venv
+
 test: test-render test-smoke ## Everything that pip alone can set up
 
 test-render: $(ENV)/.ready ## What is generated, for every preset and pair of choices
@@ -64,4 +67,4 @@ endif
 	$(UV) pip install --quiet --python $(ENV) --group dev
 	touch $@
 
-.PHONY: help demo test test-render test-smoke test-all bench lint constraints
+.PHONY: help demo setup test test-render test-smoke test-all bench lint constraints

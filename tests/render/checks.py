@@ -75,7 +75,7 @@ def choices_that_are_off_are_not_mentioned(project: Project) -> Iterator[str]:
         "smoke": answers["preset"] == "solo",
         "audit|sbom|codeowners|dependabot": answers["preset"] != "large-org",
         "cu1": answers["accelerator"] == "cpu",
-        "streamlit|demo|app/": not answers["demo"],
+        "streamlit|demo|(?<!home/)app/": not answers["demo"],
         "notebook|jupyter|ipynb|nbstripout": not answers["notebooks"],
         "devcontainer|remote-containers": not answers["devcontainer"],
     }
