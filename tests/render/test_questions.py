@@ -16,7 +16,8 @@ from checks import everything_parses, text_is_clean
 from choices import CHOICES as OFFERED
 from support import PRESETS, ROOT, Project, render, template_source
 
-SETTINGS = {"_min_copier_version", "_subdirectory", "_answers_file", "_envops", "_message_after_copy", "_exclude", "_skip_if_exists"}
+SETTINGS = {"_min_copier_version", "_subdirectory", "_answers_file", "_envops", "_message_after_copy"}
+SETTINGS |= {"_exclude", "_skip_if_exists"}
 KEYS = {"type", "help", "choices", "multiselect", "default", "validator", "when", "ask"}
 CONFIG: dict[str, Any] = yaml.safe_load((ROOT / "copier.yml").read_text("utf-8"))
 QUESTIONS: dict[str, dict[str, Any]] = {name: value for name, value in CONFIG.items() if not name.startswith("_")}
