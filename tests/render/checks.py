@@ -177,14 +177,26 @@ def map_is_complete(project: Project) -> Iterator[str]:
             yield f"docs/guide.md: the map does not name {name}"
 
 
+# Files that a tool looks for under their own names, or that go with a choice (docs/decisions/0014).
+BESIDE = (".vscode/", ".devcontainer/", ".streamlit/", "app/", "notebooks/")
+
+
 def solo_is_small(project: Project) -> Iterator[str]:
-    if project.answers["preset"] == "solo":
-        count = len(project.files())
-        lines = sum(count_code(path.read_text("utf-8")) for path in (project.path / "src").rglob("*.py"))
-        if count > 60:
-            yield f"{count} files, 60 at most"
-        if lines > 2100:
-            yield f"{lines} lines of Python code, 2,100 at most"
+    if project.answers["preset"] != "solo":
+        return
+    beside = sum(name.startswith(BESIDE) for name in project.files())
+    for what, count, bound in (
+        ("files", len(project.files()) - beside, 60),
+        ("files for editor, demo and notebook", beside, 16),
+        ("lines of code below src", count_lines(project.path / "src"), 2250),
+        ("lines of code below app", count_lines(project.path / "app"), 350),
+    ):
+        if count > bound:
+            yield f"{count} {what}, {bound} at most"
+
+
+def count_lines(folder: Path) -> int:
+    return sum(count_code(path.read_text("utf-8")) for path in folder.rglob("*.py"))
 
 
 def count_code(text: str) -> int:
