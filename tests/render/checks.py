@@ -184,9 +184,10 @@ BESIDE = (".vscode/", ".devcontainer/", ".streamlit/", "app/", "notebooks/")
 def solo_is_small(project: Project) -> Iterator[str]:
     if project.answers["preset"] != "solo":
         return
-    beside = sum(name.startswith(BESIDE) for name in project.files())
+    names = [name for name in project.files() if not name.startswith("tests/")]
+    beside = sum(name.startswith(BESIDE) for name in names)
     for what, count, bound in (
-        ("files", len(project.files()) - beside, 60),
+        ("files", len(names) - beside, 60),
         ("files for editor, demo and notebook", beside, 16),
         ("lines of code below src", count_lines(project.path / "src"), 2250),
         ("lines of code below app", count_lines(project.path / "app"), 350),
