@@ -31,13 +31,16 @@ demo: $(ENV)/.ready ## Generate a project, set it up, train, evaluate, export, p
 setup: $(ENV)/.ready ## Make the tools' environment, and a link to it, .venv, where editors look
 	ln -sfn $(ENV) .venv
 
-test: test-render test-smoke ## Everything that pip alone can set up
+test: test-render test-smoke test-update ## Everything that pip alone can set up
 
 test-render: $(ENV)/.ready ## What is generated, for every preset and pair of choices
 	$(PYTHON) -m pytest tests/render $(ARGS)
 
 test-smoke: $(ENV)/.ready ## Set up, train, kill, resume, evaluate, export and predict in each preset's project
 	$(PYTHON) -m pytest tests/smoke $(ARGS)
+
+test-update: $(ENV)/.ready ## Update projects that their owners have edited, from every release to what follows
+	$(PYTHON) -m pytest tests/update $(ARGS)
 
 test-all: $(ENV)/.ready ## The exhaustive form: every kill point
 	MLSTACK_EXHAUSTIVE=1 $(PYTHON) -m pytest tests $(ARGS)
@@ -67,4 +70,4 @@ endif
 	$(UV) pip install --quiet --python $(ENV) --group dev
 	touch $@
 
-.PHONY: help demo setup test test-render test-smoke test-all bench lint constraints
+.PHONY: help demo setup test test-render test-smoke test-update test-all bench lint constraints
