@@ -17,7 +17,7 @@ from choices import CHOICES as OFFERED
 from support import PRESETS, ROOT, Project, render, template_source
 
 SETTINGS = {"_min_copier_version", "_subdirectory", "_answers_file", "_envops", "_message_after_copy"}
-SETTINGS |= {"_exclude", "_skip_if_exists"}
+SETTINGS |= {"_exclude", "_skip_if_exists", "_external_data"}
 KEYS = {"type", "help", "choices", "multiselect", "default", "validator", "when", "ask"}
 CONFIG: dict[str, Any] = yaml.safe_load((ROOT / "copier.yml").read_text("utf-8"))
 QUESTIONS: dict[str, dict[str, Any]] = {name: value for name, value in CONFIG.items() if not name.startswith("_")}

@@ -2,8 +2,13 @@
 
 from pathlib import Path
 
+import copier
+
 from history import append, git, replace
+from support import Project, shared_project
 from workspace import Workspace
+
+ANSWERS = {"project_name": "Wing spans", "description": "Counts wings.", "license": "Apache-2.0"}
 
 MODULE = '''"""Mix two examples."""
 
@@ -66,8 +71,9 @@ def edit(project: Workspace) -> None:
             append(root / name, job)
     replace(package / "train.py", "    train_model = runtime", "    # not compiled\n    train_model = runtime")
     for name in ("app/main.py", "notebooks/quickstart.ipynb"):
-        if (root / name).is_file():
-            append(root / name, "\n")
+        append(root / name, "\n")
+    for name in ("app/runs.py", "CODEOWNERS"):
+        (root / name).unlink(missing_ok=True)
     (root / "README.md").write_text("# Our project\n\nIt is ours.\n", "utf-8")
     (root / "constraints.local.txt").write_text("rich==14.2.0\n", "utf-8")
     project.cli("schema")
@@ -79,13 +85,33 @@ def commit_all(project: Workspace, message: str) -> None:
     git(project.path, "commit", "--quiet", "--no-verify", "--message", message)
 
 
-def begin(project: Workspace) -> None:
-    """The first commit, of what was generated."""
-    git(project.path, "init", "--quiet", "--initial-branch", "main")
-    git(project.path, "config", "user.name", "Ada")
-    git(project.path, "config", "user.email", "ada@example.org")
-    (project.path / ".git/info/exclude").write_text(".venv\n", "utf-8")
+def generate(template: Path, version: str, dest: Path, **answers: object) -> Workspace:
+    """A committed project of a version of the template."""
+    copier.run_copy(str(template), dest, ANSWERS | answers, vcs_ref=version, defaults=True, quiet=True)
+    project = Workspace(dest)
+    git(dest, "init", "--quiet", "--initial-branch", "main")
+    git(dest, "config", "user.name", "Ada")
+    git(dest, "config", "user.email", "ada@example.org")
+    (dest / ".git/info/exclude").write_text(".venv\n", "utf-8")
+    (dest / ".venv").symlink_to(shared_project().path / ".venv")
     commit_all(project, "Begin")
+    return project
+
+
+def update(project: Project, version: str, **answers: object) -> None:
+    copier.run_update(project.path, dict(answers), vcs_ref=version, defaults=True, overwrite=True, quiet=True)
+
+
+def render_anew(project: Project, template: Path, version: str, dest: Path) -> dict[str, bytes]:
+    """Every file of a fresh project with the same answers, by its path."""
+    data = {name: value for name, value in project.answers.items() if not name.startswith("_")}
+    copier.run_copy(str(template), dest, data, vcs_ref=version, defaults=True, quiet=True)
+    return {path.relative_to(dest).as_posix(): path.read_bytes() for path in dest.rglob("*") if path.is_file()}
+
+
+def run_own_tests(project: Workspace) -> None:
+    done = project.run(project.python, "-m", "pytest", "-q", timeout=900)
+    assert " passed" in done.stdout, done.stdout
 
 
 def read(folder: Path) -> dict[str, bytes]:

@@ -12,33 +12,13 @@ from jinja2 import UndefinedError
 import history
 import owner
 from history import MAJOR, MINOR, NOW, RELEASES, append, git, replace
-from support import PRESETS, Project, shared_project
+from support import PRESETS, Project
 from workspace import EXHAUSTIVE, Workspace
 
 FRAMEWORKS = ("pytorch",)
-ANSWERS = {"project_name": "Wing spans", "description": "Counts wings.", "license": "Apache-2.0"}
 RENAMED = {"description": "summary"}
-CORE = r"README.md|CODEOWNERS|configs/experiment/.*|configs/experiment.schema.json|tests/test_model.py"
-CORE += r"|src/wing_spans/((settings|data|model|task).py|model/.*)"
-OPTIONAL = r"(app|notebooks)/.*"
-
-
-@pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return history.build(tmp_path_factory.mktemp("template") / "template")
-
-
-def generate(template: Path, version: str, dest: Path, **answers: object) -> Workspace:
-    """A committed project of a version of the template."""
-    copier.run_copy(str(template), dest, ANSWERS | answers, vcs_ref=version, defaults=True, quiet=True)
-    project = Workspace(dest)
-    (dest / ".venv").symlink_to(shared_project().path / ".venv")
-    owner.begin(project)
-    return project
-
-
-def update(project: Project, version: str, **answers: object) -> None:
-    copier.run_update(project.path, dict(answers), vcs_ref=version, defaults=True, overwrite=True, quiet=True)
+YOURS = r"README.md|CODEOWNERS|configs/experiment/.*|configs/experiment.schema.json|tests/test_model.py"
+YOURS += r"|(app|notebooks)/.*|src/wing_spans/((settings|data|model|task).py|model/.*)"
 
 
 def merged(owners: bytes, before: bytes, after: bytes, folder: Path) -> bytes:
@@ -57,10 +37,8 @@ def expected_files(
     """What must be at each path; None: nothing."""
     for name in before.keys() | owners.keys() | after.keys():
         old, mine, new = before.get(name), owners.get(name), after.get(name)
-        if re.fullmatch(CORE, name):
+        if re.fullmatch(YOURS, name):
             yield name, mine
-        elif re.fullmatch(OPTIONAL, name):
-            yield name, mine or new
         elif name == ".copier-answers.yml" or mine == old:
             yield name, new
         elif old == new or new is None:
@@ -90,7 +68,7 @@ def update_problems(project: Workspace, template: Path, version: str, folder: Pa
     git(project.path, "checkout", "--quiet", "HEAD~")
     before = owner.read(project.path)
     git(project.path, "checkout", "--quiet", "main")
-    update(project, version)
+    owner.update(project, version)
     now = project.answers
     known = {name for name in copier_questions(template, version) if name in now}
     kept = {RENAMED.get(name, name) if RENAMED.get(name) in known else name: value for name, value in answers.items()}
@@ -99,10 +77,7 @@ def update_problems(project: Workspace, template: Path, version: str, folder: Pa
         for name in known & kept.keys()
         if now[name] != kept[name]
     ]
-    fresh = folder / "fresh"
-    data = {name: value for name, value in now.items() if not name.startswith("_")}
-    copier.run_copy(str(template), fresh, data, vcs_ref=version, defaults=True, quiet=True)
-    after = {path.relative_to(fresh).as_posix(): path.read_bytes() for path in fresh.rglob("*") if path.is_file()}
+    after = owner.render_anew(project, template, version, folder / "fresh")
     found = owner.read(project.path)
     for name, content in expected_files(before, owners, after, folder):
         if found.get(name) != content:
@@ -116,14 +91,9 @@ def copier_questions(template: Path, version: str) -> list[str]:
 
 
 def edited(template: Path, version: str, dest: Path, **answers: object) -> Workspace:
-    project = generate(template, version, dest, **answers)
+    project = owner.generate(template, version, dest, **answers)
     owner.edit(project)
     return project
-
-
-def run_own_tests(project: Workspace) -> None:
-    done = project.run(project.python, "-m", "pytest", "-q", timeout=900)
-    assert " passed" in done.stdout, done.stdout
 
 
 def chosen_releases() -> list[str]:
@@ -148,7 +118,7 @@ def test_an_update_loses_nothing(
     if EXHAUSTIVE or (preset == "solo" and new != MAJOR):
         if new == MAJOR:
             adapt_to_major(project)
-        run_own_tests(project)
+        owner.run_own_tests(project)
 
 
 def adapt_to_major(project: Workspace) -> None:
@@ -160,7 +130,7 @@ def adapt_to_major(project: Workspace) -> None:
 def test_a_new_signature_is_one_line_to_adapt(template: Path, tmp_path: Path) -> None:
     project = edited(template, NOW, tmp_path / "project")
     project.cli("check")
-    update(project, MAJOR)
+    owner.update(project, MAJOR)
     done = project.cli("check", check=False)
     assert done.returncode != 0
     assert "build_model() got an unexpected keyword argument 'seed'" in done.stderr
@@ -228,11 +198,11 @@ def test_a_planted_fault_is_seen(template: Path, fault: history.Edit, message: s
 
 
 def test_edits_to_the_same_line_are_marked_and_cannot_be_committed(template: Path, tmp_path: Path) -> None:
-    project = generate(template, NOW, tmp_path / "project")
+    project = owner.generate(template, NOW, tmp_path / "project")
     makefile = project.path / "Makefile"
     replace(makefile, "## Show the devices and", "## List the devices and")
     owner.commit_all(project, "Our words")
-    update(project, MINOR)
+    owner.update(project, MINOR)
     assert makefile.read_text("utf-8").count("<<<<<<< before updating\nhardware: ## List the devices and") == 1
     assert git(project.path, "diff", "--name-only", "--diff-filter=U") == "Makefile\n"
     project.run(project.python, "-m", "pre_commit", "install")
