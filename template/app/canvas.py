@@ -5,13 +5,13 @@ import io
 
 import streamlit as st
 
-HTML = """<canvas role="img" aria-label="Draw here"></canvas><button type="button">Clear</button>"""
+HTML = """<div><canvas role="img" aria-label="Draw here"></canvas><button type="button">Clear</button></div>"""
 
 CSS = """
-:host { display: block }
-canvas { display: block; width: 100%; max-width: 280px; border-radius: 6px; cursor: crosshair; touch-action: none;
+div { display: flex; gap: 8px; align-items: start }
+canvas { width: 100%; max-width: 256px; border-radius: 6px; cursor: crosshair; touch-action: none;
     outline: 1px solid var(--st-border-color) }
-button { margin-top: 8px; padding: 6px 14px; border: 1px solid var(--st-border-color); border-radius: 6px;
+button { padding: 6px 10px; border: 1px solid var(--st-border-color); border-radius: 6px;
     font: inherit; color: inherit; background: none; cursor: pointer }
 """
 
@@ -52,11 +52,11 @@ mount = st.components.v2.component("canvas", html=HTML, css=CSS, js=JS)
 
 
 def draw(width: int, height: int, ink: str, paper: str) -> io.BytesIO | None:
-    """What was drawn, as a PNG file of about 280 pixels in the proportions of width and height; None for nothing."""
-    scale = 280 / max(width, height)
+    """What was drawn, as a PNG file of about 256 pixels in the proportions of width and height; None for nothing."""
+    scale = 256 / max(width, height)
     size = {"width": round(width * scale), "height": round(height * scale)}
     state = mount(
-        data={**size, "ink": ink, "paper": paper, "thickness": 24},
+        data={**size, "ink": ink, "paper": paper, "thickness": 22},
         default={"picture": ""},
         on_picture_change=lambda: None,
         key=f"canvas {width} {height}",
