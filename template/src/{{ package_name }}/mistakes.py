@@ -6,31 +6,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import data
-from .backend import Tensor, inference, run_model, to_numpy, to_tensors
+from .backend import Model, inference, run_model, to_numpy, to_tensors
 from .checkpoint import load_model
-from .contract import Batch, Examples
+from .contract import BaseTask, Batch, Examples
 from .errors import UserError
 from .loading import read_batches
-from .run import Checkpoint, Run
+from .run import Run
 
 BATCH = 64
 
 
 class Mistake(NamedTuple):
-    """An example by its number in the split, without the batch's axis: what the model takes, the rest, the answer."""
+    """An example, by its number in the split, and what the model makes of it; no array has the batch's axis."""
 
     number: int
-    inputs: dict[str, NDArray[Any]]
-    targets: dict[str, NDArray[Any]]
+    example: dict[str, NDArray[Any]]
     outputs: dict[str, NDArray[Any]]
     loss: float
 
 
-def find_mistakes(
-    run: Run, split: str = "test", limit: int = 24, among: int = 2000, which: Checkpoint = "best"
-) -> list[Mistake]:
+def find_mistakes(run: Run, split: str = "test", limit: int = 24, among: int = 2000) -> list[Mistake]:
     """The `limit` examples of highest loss, the highest first, among so many that are spread over the split."""
-    config, task, model, _ = load_model(run, which)
+    config, task, model, _ = load_model(run, "best")
     if not task.examples_are_independent:
         raise UserError("task.py: where losses compare examples, none has a loss of its own")
     examples: Examples = getattr(data.build_datasets(config.data), split)
@@ -38,29 +35,26 @@ def find_mistakes(
         raise UserError(f"data: the {split} split is empty")
     indices = np.unique(np.linspace(0, len(examples) - 1, among, dtype=np.int64))
     parts = [indices[start : start + BATCH] for start in range(0, len(indices), BATCH)]
-    losses: list[float] = []
+    mistakes = []
     with inference(model):
-        for arrays in read_batches(examples, parts, None, config.trainer.read_workers):
-            batch = to_tensors(arrays)
-            outputs = run_model(model, batch)
-            for row in range(len(next(iter(arrays.values())))):
-                loss = task.compute_loss(_only(outputs, row), _only(batch, row))
-                losses.append(float(loss.total) / max(float(loss.count), 1e-9))
-        worst = np.argsort(losses)[::-1][:limit]  # NaN comes first
-        inputs = {item.name for item in task.signature().inputs}
-        mistakes = []
-        for place in worst:
-            example = examples.read(indices[place : place + 1], None)  # anew: alone it has its own length
-            predicted = task.predict(model, to_tensors({name: example[name] for name in inputs}))
-            own, rest = (_first(example, keep) for keep in (inputs, example.keys() - inputs))
-            answer = _first({name: to_numpy(value) for name, value in predicted.items()})
-            mistakes.append(Mistake(int(indices[place]), own, rest, answer, losses[place]))
+        batches = read_batches(examples, parts, None, config.trainer.read_workers)
+        losses = [loss for arrays in batches for loss in compute_losses(task, model, arrays)]
+        for place in np.argsort(losses)[::-1][:limit]:  # NaN comes first
+            example = examples.read(indices[place : place + 1], None)  # alone it has its own length
+            inputs = to_tensors({item.name: example[item.name] for item in task.signature().inputs})
+            outputs = {name: to_numpy(value)[0] for name, value in task.predict(model, inputs).items()}
+            arrays = {name: array[0] for name, array in example.items()}
+            mistakes.append(Mistake(int(indices[place]), arrays, outputs, losses[place]))
     return mistakes
 
 
-def _only(tensors: dict[str, Tensor], row: int) -> dict[str, Tensor]:
-    return {name: tensor[row : row + 1] for name, tensor in tensors.items()}
-
-
-def _first(batch: Batch, names: set[str] | None = None) -> dict[str, NDArray[Any]]:
-    return {name: array[0] for name, array in batch.items() if names is None or name in names}
+def compute_losses(task: BaseTask, model: Model, arrays: Batch) -> list[float]:
+    """The loss of each example of a batch, as if it were alone."""
+    batch = to_tensors(arrays)
+    outputs = run_model(model, batch)
+    losses = []
+    for row in range(len(next(iter(arrays.values())))):
+        alone = ({name: tensor[row : row + 1] for name, tensor in part.items()} for part in (outputs, batch))
+        loss = task.compute_loss(*alone)
+        losses.append(float(loss.total) / max(float(loss.count), 1e-9))
+    return losses

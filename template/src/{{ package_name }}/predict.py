@@ -16,7 +16,7 @@ from .errors import UserError
 from .images import SUFFIXES, ImageError, read_image
 from .predictor import Predictor, encode
 from .run import find_run
-from .signature import Input, Output
+from .signature import Input, Output, Signature
 
 Example = tuple[str, dict[str, Any]]
 BATCH = 64
@@ -123,10 +123,11 @@ def name_labels(item: Output, indices: NDArray[Any]) -> Any:
     return np.asarray((*names, "-"))[indices].tolist()
 
 
-def true_label(item: Output, targets: Mapping[str, NDArray[Any]]) -> Any:
-    """What the data says of an output of probabilities: its label or list of them, None where nothing fits."""
-    for target in targets.values():
-        whole = item.kind == "probabilities" and target.ndim == len(item.shape) - 1 and target.dtype.kind in "iu"
-        if whole and target.min(initial=0) >= -1 and target.max(initial=0) < (len(item.names) or np.inf):
+def true_label(signature: Signature, item: Output, example: Mapping[str, NDArray[Any]]) -> Any:
+    """What an example says of an output of probabilities: its label or list of them; None where nothing fits."""
+    for name in example.keys() - {taken.name for taken in signature.inputs}:
+        target, count = example[name], len(item.names) or np.inf
+        fits = item.kind == "probabilities" and target.ndim == len(item.shape) - 1 and target.dtype.kind in "iu"
+        if fits and target.min(initial=0) >= -1 and target.max(initial=0) < count:
             return name_labels(item, target)
     return None
