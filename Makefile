@@ -41,7 +41,7 @@ test-smoke: $(ENV)/.ready ## Set up, train, kill, resume, evaluate, export and p
 
 engines: $(ENV)/.ready ## Install what test-engines needs: a browser and Node by apt where they are missing, tools by npm
 	$(UV) pip install --quiet --python $(ENV) --group engines
-	PYTHONPATH=tests $(PYTHON) tests/engines/engines.py
+	$(PYTHON) tests/programs.py
 
 test-engines: $(ENV)/.ready ## A project in a real browser, YAML language server and dev container tool
 	$(PYTHON) -m pytest tests/engines $(ARGS)

@@ -1,4 +1,4 @@
-"""Talk to a language server or a debug adapter: JSON messages, each after its length, over its stdin and stdout."""
+"""Talk to a language server or a debug adapter: JSON messages, each after its length."""
 
 import json
 import os
@@ -6,49 +6,38 @@ import queue
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any
 
 Message = dict[str, Any]
 
 
 class Peer:
-    """A running server, which ends with the block. What it sends is kept until somebody waits for it."""
+    """What it sends is kept until somebody waits for it."""
 
-    def __init__(self, command: Sequence[str | Path], cwd: Path, env: Mapping[str, str] | None = None) -> None:
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, cwd=cwd, env=env, stdin=pipe, stdout=pipe, start_new_session=True)
+    def __init__(self, incoming: IO[bytes], outgoing: IO[bytes]) -> None:
+        self._incoming, self._outgoing = incoming, outgoing
         self._kept: list[Message] = []
         self._arriving: queue.Queue[Message | None] = queue.Queue()
         threading.Thread(target=self._read_all, daemon=True).start()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
     def _read_all(self) -> None:
-        stream = self.process.stdout
-        assert stream
-        while header := stream.readline():
+        while header := self._incoming.readline():
             length = int(header.removeprefix(b"Content-Length:"))
-            while stream.readline().strip():  # other headers, up to the empty line
+            while self._incoming.readline().strip():  # other headers, up to the empty line
                 pass
-            self._arriving.put(json.loads(stream.read(length)))
+            self._arriving.put(json.loads(self._incoming.read(length)))
         self._arriving.put(None)
 
     def send(self, message: Message) -> None:
-        body, stream = json.dumps(message).encode(), self.process.stdin
-        assert stream
-        stream.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
-        stream.flush()
+        body = json.dumps(message).encode()
+        self._outgoing.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+        self._outgoing.flush()
 
     def answer(self, message: Message) -> bool:
-        """Answer the server's own requests; whether the message was one."""
+        """Answer the peer's own requests; whether the message was one."""
         raise NotImplementedError
 
     def wait_for(self, wanted: Callable[[Message], bool]) -> Message:
@@ -68,3 +57,18 @@ class Peer:
             if wanted(arrived):
                 return arrived
             self._kept.append(arrived)
+
+
+@contextmanager
+def server(
+    command: Sequence[str | Path], cwd: Path, env: Mapping[str, str] | None = None
+) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """Run a server that talks over its stdout and stdin, which it gives; it ends with the block."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=cwd, env=env, stdin=pipe, stdout=pipe, start_new_session=True) as process:
+        assert process.stdin and process.stdout
+        try:
+            yield process.stdout, process.stdin
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)

@@ -3,19 +3,19 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
-from peer import Message, Peer
+from peer import Message, Peer, server
 from workspace import Workspace, workspace
 
 
-class LanguageServer(Peer):
-    """Spoken to as an editor does: it asks for the settings, and is told of open files and of changes on disk."""
+class Editor(Peer):
+    """Gives the language server its settings, and tells it of open files and of changes on disk."""
 
-    def __init__(self, program: str, folder: Path) -> None:
-        super().__init__([program, "--stdio"], folder)
+    def __init__(self, incoming: IO[bytes], outgoing: IO[bytes], folder: Path) -> None:
+        super().__init__(incoming, outgoing)
         own = json.loads((folder / ".vscode" / "settings.json").read_text("utf-8"))
         yaml = {key.removeprefix("yaml."): value for key, value in own.items() if key.startswith("yaml.")}
         self.settings = {"yaml": yaml | {"schemaStore": {"enable": False}}}  # no download
@@ -83,42 +83,43 @@ def project(tmp_path: Path) -> Workspace:
 
 
 @pytest.fixture
-def server(yaml_language_server: str, project: Workspace) -> Iterator[LanguageServer]:
-    with LanguageServer(yaml_language_server, project.path) as server:
+def editor(yaml_language_server: str, project: Workspace) -> Iterator[Editor]:
+    with server([yaml_language_server, "--stdio"], project.path) as streams:
+        editor = Editor(*streams, project.path)
         file = project.path / "configs/experiment/wrong.yaml"
-        server.show(file, "trainer:\n  max_epoch: 3\n")
-        server.wait_for_problem(file, "max_epoch")  # until the schema is in use
-        yield server
+        editor.show(file, "trainer:\n  max_epoch: 3\n")
+        editor.wait_for_problem(file, "max_epoch")  # until the schema is in use
+        yield editor
 
 
-def test_a_misspelt_key_is_underlined_and_nothing_that_is_shipped(project: Workspace, server: LanguageServer) -> None:
+def test_a_misspelt_key_is_underlined_and_nothing_that_is_shipped(project: Workspace, editor: Editor) -> None:
     for file in sorted((project.path / "configs/experiment").glob("*.yaml")):
         text = file.read_text("utf-8")
-        server.show(file, f"{text}max_epoch: 3\n")
-        assert server.wait_for_problem(file, "max_epoch") == ["Property max_epoch is not allowed."]
-        server.show(file, text)
-        server.wait_for_problem(file, "")
+        editor.show(file, f"{text}max_epoch: 3\n")
+        assert editor.wait_for_problem(file, "max_epoch") == ["Property max_epoch is not allowed."]
+        editor.show(file, text)
+        editor.wait_for_problem(file, "")
 
 
-def test_keys_are_completed(project: Workspace, server: LanguageServer) -> None:
+def test_keys_are_completed(project: Workspace, editor: Editor) -> None:
     file = project.path / "configs/experiment/baseline.yaml"
     before, found, after = file.read_text("utf-8").partition("trainer:\n")
     assert found
-    server.show(file, f"{before}{found}  \n{after}")
-    offered = server.complete(file, line=before.count("\n") + 1, character=2)
+    editor.show(file, f"{before}{found}  \n{after}")
+    offered = editor.complete(file, line=before.count("\n") + 1, character=2)
     assert offered["patience"] == "stop after so many epochs without a better model"
     assert "momentum" not in offered, "of another section"
 
 
-def test_a_key_of_the_owners_is_completed(project: Workspace, server: LanguageServer) -> None:
+def test_a_key_of_the_owners_is_completed(project: Workspace, editor: Editor) -> None:
     file, new = project.path / "configs/experiment/new.yaml", "model:\n  \n"
-    server.show(file, new)
-    assert "dropout" not in server.complete(file, 1, 2)
+    editor.show(file, new)
+    assert "dropout" not in editor.complete(file, 1, 2)
     settings = project.path / "src" / project.package / "settings.py"
     known = "    width: int ="
     more = '    dropout: float = Field(0.0, ge=0, lt=1, description="share of activations left out")\n'
     settings.write_text(settings.read_text("utf-8").replace(known, more + known), "utf-8")
     project.cli("schema")
     schema = project.path / "configs/experiment.schema.json"
-    server.notify("workspace/didChangeWatchedFiles", {"changes": [{"uri": schema.as_uri(), "type": 2}]})
-    assert server.complete(file, 1, 2)["dropout"] == "share of activations left out"
+    editor.notify("workspace/didChangeWatchedFiles", {"changes": [{"uri": schema.as_uri(), "type": 2}]})
+    assert editor.complete(file, 1, 2)["dropout"] == "share of activations left out"

@@ -1,4 +1,4 @@
-"""The programs of this tier that pip does not have: where they are, and how to get them (`make engines`)."""
+"""The programs of the engines tier that pip does not have: where they are, and how to get them (`make engines`)."""
 
 import os
 import shutil
@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
-from support import CACHE
+from support import CACHE, ROOT
 
-PACKAGES = Path(__file__).with_name("package.json")
+PACKAGES = ROOT / "tests" / "engines" / "package.json"
 NPM = CACHE / f"engines-{sha256(PACKAGES.read_bytes()).hexdigest()[:12]}"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
