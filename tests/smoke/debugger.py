@@ -47,7 +47,9 @@ class Debugger(Peer):
         return body
 
     def event(self, name: str) -> Message:
-        body: Message = self.wait_for(lambda message: message.get("event") == name).get("body", {})
+        event = self.wait_for(lambda message: message.get("event") in (name, "terminated"))
+        assert event["event"] == name, "ended before"
+        body: Message = event.get("body", {})
         return body
 
     def begin(self, command: str, configuration: Message, file: Path, line: int) -> None:
