@@ -3,12 +3,18 @@
 import os
 import shutil
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 import pytest
 
+import history
+import owner
 import support
 from choices import COMBINATIONS, label
+from owner import Edited
 from programs import find_browser, find_npm_tool
+from workspace import Workspace
 
 IDENTITY = {"project_name": "Wing spans", "author_name": 'Ada "the" Ünal \\ Co'}
 
@@ -59,3 +65,31 @@ def devcontainer() -> str:
 @pytest.fixture(scope="session")
 def yaml_language_server() -> str:
     return required(find_npm_tool("yaml-language-server"), "yaml-language-server")
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository of the template, with the versions that updates go between."""
+    return history.build(tmp_path_factory.mktemp("template") / "template")
+
+
+@pytest.fixture(scope="session")
+def kept(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Edited:
+    @cache
+    def make(version: str, preset: str, framework: str) -> Workspace:
+        dest = tmp_path_factory.mktemp("edited") / "project"
+        project = owner.generate(template, version, dest, preset=preset, framework=framework)
+        owner.edit(project)
+        return project
+
+    return make
+
+
+@pytest.fixture
+def edited(kept: Edited, tmp_path: Path) -> Edited:
+    """A project of a version, preset and framework after its owner's work, to be changed by one test."""
+
+    def copy(version: str, preset: str = "solo", framework: str = "pytorch") -> Workspace:
+        return Workspace(shutil.copytree(kept(version, preset, framework).path, tmp_path / "project", symlinks=True))
+
+    return copy

@@ -44,15 +44,11 @@ def build(dest: Path) -> Path:
     return dest
 
 
-def add_version(template: Path, dest: Path, start: str, tag: str, edit: Edit) -> Path:
-    """A copy of the template's repository, whose newest version is an edit of an older one."""
-    git(template, "clone", "--quiet", "--branch", start, template, dest)
-    newer = [name for name in git(dest, "tag").split() if name in (NOW, MINOR, MAJOR) and name > start]
-    if newer:
-        git(dest, "tag", "--delete", *newer)
-    edit(dest)
-    commit(dest, tag, tag)
-    return dest
+def add_version(template: Path, start: str, tag: str, edit: Edit) -> None:
+    """A further version, made from an older one; it must not be the newest, which others update to."""
+    git(template, "checkout", "--quiet", start)
+    edit(template)
+    commit(template, tag, tag)
 
 
 def replace(file: Path, old: str, new: str) -> None:

@@ -1,5 +1,6 @@
 """What the owner of a project does to it in its first months."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import copier
@@ -8,6 +9,7 @@ from history import append, git, replace
 from support import Project, shared_project
 from workspace import Workspace
 
+Edited = Callable[..., Workspace]
 ANSWERS = {"project_name": "Wing spans", "description": "Counts wings.", "license": "Apache-2.0"}
 
 MODULE = '''"""Mix two examples."""

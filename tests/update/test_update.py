@@ -12,8 +12,10 @@ from jinja2 import UndefinedError
 import history
 import owner
 from history import MAJOR, MINOR, NOW, RELEASES, append, git, replace
+from owner import Edited
 from support import PRESETS, Project
 from workspace import EXHAUSTIVE, Workspace
+
 
 FRAMEWORKS = ("pytorch",)
 RENAMED = {"description": "summary"}
@@ -90,12 +92,6 @@ def copier_questions(template: Path, version: str) -> list[str]:
     return re.findall(r"^([a-z]\w+):$", git(template, "show", f"{version}:copier.yml"), re.MULTILINE)
 
 
-def edited(template: Path, version: str, dest: Path, **answers: object) -> Workspace:
-    project = owner.generate(template, version, dest, **answers)
-    owner.edit(project)
-    return project
-
-
 def chosen_releases() -> list[str]:
     """The oldest release, the newest, and the newest of each minor release."""
     versions = sorted(RELEASES, key=lambda version: [int(part) for part in version.split(".")])
@@ -110,9 +106,9 @@ STEPS = [*((release, NOW) for release in chosen_releases()), (NOW, MINOR), (NOW,
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize(("old", "new"), STEPS, ids=lambda version: str(version))
 def test_an_update_loses_nothing(
-    template: Path, old: str, new: str, preset: str, framework: str, tmp_path: Path
+    template: Path, edited: Edited, old: str, new: str, preset: str, framework: str, tmp_path: Path
 ) -> None:
-    project = edited(template, old, tmp_path / "project", preset=preset, framework=framework)
+    project = edited(old, preset, framework)
     assert update_problems(project, template, new, tmp_path) == []
     assert not (project.path / "src/wing_spans/model.py").exists()
     if EXHAUSTIVE or (preset == "solo" and new != MAJOR):
@@ -127,8 +123,8 @@ def adapt_to_major(project: Workspace) -> None:
     replace(model, "facts: DataFacts) -> Model:", "facts: DataFacts, seed: int) -> Model:")
 
 
-def test_a_new_signature_is_one_line_to_adapt(template: Path, tmp_path: Path) -> None:
-    project = edited(template, NOW, tmp_path / "project")
+def test_a_new_signature_is_one_line_to_adapt(edited: Edited) -> None:
+    project = edited(NOW)
     project.cli("check")
     owner.update(project, MAJOR)
     done = project.cli("check", check=False)
@@ -172,22 +168,24 @@ def untouched(template: Path) -> None:
     append(template / "CHANGELOG.md", "\n")
 
 
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        (untouched, None),
-        (unlisted, "README.md: "),
-        (renamed_value, "answer license: "),
-        (added_task, "Template uses potentially unsafe feature: tasks"),
-        (question_without_default, "'later' is undefined"),
-        (forgotten_answer, "answer summary: "),
-    ],
-)
-def test_a_planted_fault_is_seen(template: Path, fault: history.Edit, message: str | None, tmp_path: Path) -> None:
-    faulty = history.add_version(template, tmp_path / "template", MINOR, "v1000.2.0", fault)
-    project = edited(faulty, NOW, tmp_path / "project")
+FAULTS: list[tuple[history.Edit, str | None]] = [
+    (untouched, None),
+    (unlisted, "README.md: "),
+    (renamed_value, "answer license: "),
+    (added_task, "Template uses potentially unsafe feature: tasks"),
+    (question_without_default, "'later' is undefined"),
+    (forgotten_answer, "answer summary: "),
+]
+
+
+@pytest.mark.parametrize(("fault", "message"), FAULTS)
+def test_a_planted_fault_is_seen(
+    template: Path, edited: Edited, fault: history.Edit, message: str | None, tmp_path: Path
+) -> None:
+    version = f"{MINOR}.{FAULTS.index((fault, message))}"
+    history.add_version(template, MINOR, version, fault)
     try:
-        problems = update_problems(project, faulty, "v1000.2.0", tmp_path)
+        problems = update_problems(edited(NOW), template, version, tmp_path)
     except (copier.errors.CopierError, UndefinedError) as error:
         problems = [str(error)]
     print("\n".join(problems))
