@@ -16,7 +16,6 @@ from owner import Edited
 from support import PRESETS, Project
 from workspace import EXHAUSTIVE, Workspace
 
-
 FRAMEWORKS = ("pytorch",)
 RENAMED = {"description": "summary"}
 YOURS = r"README.md|CODEOWNERS|configs/experiment/.*|configs/experiment.schema.json|tests/test_model.py"
