@@ -18,6 +18,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mlstack"
 PRESETS = ("solo", "startup", "large-org")
+FRAMEWORKS = ("pytorch",)
 
 
 @cache

@@ -49,6 +49,7 @@ def expected_files(project: Project) -> Iterator[str]:
         yield ".devcontainer/devcontainer.json"
     if answers["ci"] == "github":
         yield ".github/workflows/ci.yml"
+        yield ".github/workflows/update.yml"
     if answers["ci"] == "gitlab":
         yield ".gitlab-ci.yml"
     if answers["preset"] == "large-org":

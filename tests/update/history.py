@@ -86,6 +86,7 @@ NEW_EXCLUSION = """  - "{{ '' if history | default(true) else '/HISTORY.md' }}"\
 def edit_minor(template: Path) -> None:
     """Every kind of change that a minor version may bring; all that belongs to an owner changes too."""
     files, questions = template / "template", template / "copier.yml"
+    replace(template / "CHANGELOG.md", "## Unreleased\n", "## 1000.1.0\n\n- A history.\n\n## 1000.0.0\n")
     # a new question with a new file, a renamed question, a removed one
     append(questions, NEW_QUESTION)
     replace(questions, "  # Choices that are off", NEW_EXCLUSION + "  # Choices that are off")
@@ -133,6 +134,7 @@ def edit_minor(template: Path) -> None:
 
 def edit_major(template: Path) -> None:
     """What an owner writes changes: build_model is given the seed too."""
+    replace(template / "CHANGELOG.md", "## 1000.1.0\n", "## 1001.0.0\n\n- Seeds.\n\n## 1000.1.0\n")
     for model in find(template, "model.py"):
         replace(model, "facts: DataFacts) -> Model:", "facts: DataFacts, seed: int) -> Model:")
     for name in ("check.py", "checkpoint.py"):

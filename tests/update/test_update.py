@@ -13,10 +13,9 @@ import history
 import owner
 from history import MAJOR, MINOR, NOW, RELEASES, append, git, replace
 from owner import Edited
-from support import PRESETS, Project
+from support import FRAMEWORKS, PRESETS, Project
 from workspace import EXHAUSTIVE, Workspace
 
-FRAMEWORKS = ("pytorch",)
 RENAMED = {"description": "summary"}
 YOURS = r"README.md|CODEOWNERS|configs/experiment/.*|configs/experiment.schema.json|tests/test_model.py"
 YOURS += r"|(app|notebooks)/.*|src/wing_spans/((settings|data|model|task).py|model/.*)"
