@@ -58,6 +58,12 @@ test-all: $(ENV)/.ready ## The exhaustive form: every kill point
 bench: $(ENV)/.ready ## Measure against bare loops and Copier's own floor (docs/benchmarks.md)
 	PYTHONPATH=tests $(PYTHON) benchmarks/run.py $(ARGS)
 
+options: $(ENV)/.ready ## Write docs/options.md anew, from copier.yml and the presets
+	$(PYTHON) docs/options.py > docs/options.md
+
+release: $(ENV)/.ready ## Check, test, commit and tag a release: make release VERSION=0.1.0
+	$(PYTHON) release.py "$(VERSION)"
+
 lint: $(ENV)/.ready ## Check style and types of this repository
 	PATH=$(ENV)/bin:$$PATH pre-commit run --all-files --show-diff-on-failure
 
@@ -80,4 +86,4 @@ endif
 	$(UV) pip install --quiet --python $(ENV) --group dev
 	touch $@
 
-.PHONY: help demo setup test test-render test-smoke test-update engines test-engines screenshot test-all bench lint constraints
+.PHONY: help demo setup test test-render test-smoke test-update engines test-engines screenshot test-all bench options release lint constraints

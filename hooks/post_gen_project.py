@@ -1,4 +1,4 @@
-"""After Cookiecutter has asked: Copier generates the project, here, so that both give the same one and it can be updated."""
+"""After Cookiecutter has asked: Copier generates the project, here, so that it is the same and can be updated."""
 
 import json
 import os

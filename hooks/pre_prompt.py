@@ -1,6 +1,6 @@
 """Before Cookiecutter asks: Copier must be there, for it generates the project.
 
-Cookiecutter runs this in a copy of the template that it deletes, and looks there for a folder to render; ours stays empty.
+Cookiecutter runs this in a copy of the template, where it then looks for a folder to render; ours stays empty.
 """
 
 import shutil

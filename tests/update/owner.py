@@ -95,9 +95,13 @@ def generate(template: Path, version: str, dest: Path, **answers: object) -> Wor
     git(dest, "config", "user.name", "Ada")
     git(dest, "config", "user.email", "ada@example.org")
     (dest / ".git/info/exclude").write_text(".venv\n", "utf-8")
-    (dest / ".venv").symlink_to(shared_project().path / ".venv")
+    use_shared_environment(project)
     commit_all(project, "Begin")
     return project
+
+
+def use_shared_environment(project: Project) -> None:
+    (project.path / ".venv").symlink_to(shared_project().path / ".venv")
 
 
 def update(project: Project, version: str, **answers: object) -> None:
@@ -109,6 +113,11 @@ def render_anew(project: Project, template: Path, version: str, dest: Path) -> d
     data = {name: value for name, value in project.answers.items() if not name.startswith("_")}
     copier.run_copy(str(template), dest, data, vcs_ref=version, defaults=True, quiet=True)
     return {path.relative_to(dest).as_posix(): path.read_bytes() for path in dest.rglob("*") if path.is_file()}
+
+
+def adapt_to_major(model: Path) -> None:
+    """What the changelog of the major version tells an owner to do."""
+    replace(model, "facts: DataFacts) -> Model:", "facts: DataFacts, seed: int) -> Model:")
 
 
 def run_own_tests(project: Workspace) -> None:

@@ -35,7 +35,7 @@ def test_the_result_is_that_of_copier(template: Path, preset: str, framework: st
     (folder,) = (tmp_path / "out").iterdir()
     assert folder.name == "wing-spans-unal"
     words = [word for name, value in answers.items() for word in ("--data", f"{name}={value}")]
-    command = [BIN / "copier", "copy", "--quiet", "--defaults", *words, template, tmp_path / "project"]
+    command = [*map(str, (BIN / "copier", "copy", "--quiet", "--defaults", *words, template, tmp_path / "project"))]
     subprocess.run(command, check=True, capture_output=True)
     same = subprocess.run(["diff", "-r", folder, tmp_path / "project"], capture_output=True, text=True)
     assert same.returncode == 0, same.stdout

@@ -111,14 +111,8 @@ def test_an_update_loses_nothing(
     assert not (project.path / "src/wing_spans/model.py").exists()
     if EXHAUSTIVE or (preset == "solo" and new != MAJOR):
         if new == MAJOR:
-            adapt_to_major(project)
+            owner.adapt_to_major(project.path / "src/wing_spans/model/__init__.py")
         owner.run_own_tests(project)
-
-
-def adapt_to_major(project: Workspace) -> None:
-    """What the changelog of the major version tells an owner to do."""
-    model = project.path / "src/wing_spans/model/__init__.py"
-    replace(model, "facts: DataFacts) -> Model:", "facts: DataFacts, seed: int) -> Model:")
 
 
 def test_a_new_signature_is_one_line_to_adapt(edited: Edited) -> None:
@@ -128,7 +122,7 @@ def test_a_new_signature_is_one_line_to_adapt(edited: Edited) -> None:
     done = project.cli("check", check=False)
     assert done.returncode != 0
     assert "build_model() got an unexpected keyword argument 'seed'" in done.stderr
-    adapt_to_major(project)
+    owner.adapt_to_major(project.path / "src/wing_spans/model/__init__.py")
     project.cli("check")
 
 
