@@ -72,9 +72,8 @@ def edit(project: Workspace) -> None:
         if (root / name).is_file():
             append(root / name, job)
     replace(package / "train.py", "    train_model = runtime", "    # not compiled\n    train_model = runtime")
-    for name in ("app/main.py", "notebooks/quickstart.ipynb"):
-        append(root / name, "\n")
-    for name in ("app/runs.py", "CODEOWNERS"):
+    append(root / "app/main.py", "# ours\n")
+    for name in ("notebooks/quickstart.ipynb", "CODEOWNERS"):
         (root / name).unlink(missing_ok=True)
     (root / "README.md").write_text("# Our project\n\nIt is ours.\n", "utf-8")
     (root / "constraints.local.txt").write_text("rich==14.2.0\n", "utf-8")
