@@ -51,7 +51,7 @@ export default function ({ data, parentElement, setStateValue }) {
 mount = st.components.v2.component("canvas", html=HTML, css=CSS, js=JS)
 
 
-def draw(width: int, height: int, ink: str, paper: str) -> io.BytesIO | None:
+def draw(name: str, width: int, height: int, ink: str, paper: str) -> io.BytesIO | None:
     """What was drawn, as a PNG file of about 256 pixels in the proportions of width and height; None for nothing."""
     scale = 256 / max(width, height)
     size = {"width": round(width * scale), "height": round(height * scale)}
@@ -59,10 +59,10 @@ def draw(width: int, height: int, ink: str, paper: str) -> io.BytesIO | None:
         data={**size, "ink": ink, "paper": paper, "thickness": 22},
         default={"picture": ""},
         on_picture_change=lambda: None,
-        key=f"canvas {width} {height}",
+        key=f"{name} {width} {height}",
     )
     if not state.picture:
         return None
     file = io.BytesIO(base64.b64decode(state.picture.partition(",")[2]))
-    file.name = "drawing"
+    file.name = name
     return file
