@@ -174,7 +174,7 @@ def bench_step(bench: Bench) -> Iterator[Row]:
 
 def bench_ddp(bench: Bench) -> Iterator[Row]:
     """launch/ddp.sh on two processes, against a bare script under torchrun; examples a second, without start-up."""
-    project, group, width, epochs = bench.project, 4, 64, 3
+    project, group, width, epochs = bench.project, 4, 96, 3
     torchrun: list[str | Path] = [
         project.python,
         "-m",

@@ -11,6 +11,9 @@ CHOICES: dict[str, list[Any]] = {
     "accelerator": ["cuda", "cpu"],
     "trackers": [["tensorboard"], []],
     "launchers": [["ddp"], []],
+    "demo": [True, False],
+    "notebooks": [True, False],
+    "devcontainer": [True, False],
     "ci": ["github", "gitlab", "none"],
     "author_email": ["ada@example.org", ""],
 }
@@ -32,7 +35,7 @@ def pairwise(choices: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
 
 
 def label(answers: Mapping[str, Any]) -> str:
-    return "-".join("+".join(value) if isinstance(value, list) else value for value in answers.values()).replace(
+    return "-".join("+".join(value) if isinstance(value, list) else str(value) for value in answers.values()).replace(
         "--", "-"
     )
 

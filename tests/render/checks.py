@@ -10,12 +10,13 @@ import tokenize
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from support import Project
 
-YOURS = ("README.md", "CODEOWNERS", "configs/experiment/", "tests/test_model.py")
+YOURS = ("README.md", "CODEOWNERS", "configs/", "app/", "notebooks/", "tests/test_model.py")
 YOURS_IN_PACKAGE = ("settings.py", "data.py", "model.py", "task.py")
 BINARY = (".png",)
 
@@ -36,6 +37,7 @@ def everything_parses(project: Project) -> Iterator[str]:
         ".yml": yaml.safe_load,
         ".yaml": yaml.safe_load,
         ".json": json.loads,
+        ".ipynb": json.loads,
         ".py": ast.parse,
         ".ini": configparser.ConfigParser().read_string,
     }
@@ -74,6 +76,9 @@ def choices_that_are_off_are_not_mentioned(project: Project) -> Iterator[str]:
         "smoke": answers["preset"] == "solo",
         "audit|sbom|codeowners|dependabot": answers["preset"] != "large-org",
         "cu1": answers["accelerator"] == "cpu",
+        "streamlit|demo|(?<!home/)app/": not answers["demo"],
+        "notebook|jupyter|ipynb|nbstripout": not answers["notebooks"],
+        "devcontainer|remote-containers": not answers["devcontainer"],
     }
     off = re.compile("|".join(word for word, is_off in words.items() if is_off), re.IGNORECASE)
     # constraints.txt is one tested set for all choices, the answers name them, and the guide tells how to switch.
@@ -87,7 +92,7 @@ def choices_that_are_off_are_not_mentioned(project: Project) -> Iterator[str]:
 
 # What a distribution is imported as, where that is not its name.
 IMPORTED_AS = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn", "onnx": "torch"}
-IMPORTED_AS |= {"onnxscript": "torch", "types-PyYAML": "yaml", "types-tqdm": "tqdm"}
+IMPORTED_AS |= {"onnxscript": "torch", "types-PyYAML": "yaml", "types-tqdm": "tqdm", "ipykernel": "nbclient"}
 
 
 def imports(project: Project, folder: str) -> set[str]:
@@ -112,12 +117,15 @@ def dependencies_are_used_and_declared(project: Project) -> Iterator[str]:
     for name in metadata["dependencies"] + extras["train"]:
         if IMPORTED_AS.get(name, name.replace("-", "_")) not in code:
             yield f"pyproject.toml: {name} is not imported in src"
+    for name in extras.get("demo", []):
+        if IMPORTED_AS.get(name, name) not in imports(project, "app"):
+            yield f"pyproject.toml: {name} is not imported in app"
     for name in extras["dev"]:
         module = IMPORTED_AS.get(name, name.replace("-", "_"))
         if module not in everywhere and module not in tools:
             yield f"pyproject.toml: {name} is not used"
     pinned = set(re.findall(r"^[\w.-]+", (project.path / "constraints.txt").read_text("utf-8"), re.MULTILINE))
-    for name in metadata["dependencies"] + extras["train"] + extras["dev"]:
+    for name in metadata["dependencies"] + extras["train"] + extras.get("demo", []) + extras["dev"]:
         if name.lower() not in pinned:
             yield f"constraints.txt: {name} is not pinned"
     known = sys.stdlib_module_names | declared | {project.package, "pydantic_core"}  # a part of pydantic
@@ -134,10 +142,20 @@ MADE_LATER = re.compile(
 PATH = re.compile(r"[\w.][\w./-]*(?:/|\.(?:py|sh|md|toml|txt|ya?ml|ini|jsonl?|png))(?![\w/])")
 
 
+def missing_paths(project: Project, text: str) -> Iterator[str]:
+    names = {Path(name).name for name in project.files()}
+    for path in PATH.findall(text):
+        there = any((project.path / folder / path).exists() for folder in (".", f"src/{project.package}"))
+        if not (there or path in names or MADE_LATER.search(path)):
+            yield path
+
+
+def make_targets(project: Project) -> set[str]:
+    return set(re.findall(r"^([\w-]+):", (project.path / "Makefile").read_text("utf-8"), re.MULTILINE))
+
+
 def pages_name_what_exists(project: Project) -> Iterator[str]:
-    files = project.files()
-    names = {Path(name).name for name in files}
-    targets = set(re.findall(r"^([\w-]+):", (project.path / "Makefile").read_text("utf-8"), re.MULTILINE))
+    files, targets = project.files(), make_targets(project)
     cli = (project.path / "src" / project.package / "cli.py").read_text("utf-8")
     for page in (name for name in files if name.endswith(".md")):
         text = (project.path / page).read_text("utf-8")
@@ -151,32 +169,143 @@ def pages_name_what_exists(project: Project) -> Iterator[str]:
             for command in re.findall(rf"python -m {project.package} ([a-z]\w*)", snippet):
                 if f'"{command}"' not in cli:
                     yield f"{page}: no command {command}"
-            for path in PATH.findall(snippet):
-                there = any((project.path / folder / path).exists() for folder in (".", f"src/{project.package}"))
-                if not (there or path in names or MADE_LATER.search(path)):
-                    yield f"{page}: no file {path}"
+            yield from (f"{page}: no file {path}" for path in missing_paths(project, snippet))
+
+
+# The variables that VS Code and the dev container tool fill in.
+VARIABLES = {
+    ".vscode": r"workspaceFolder|file|command:python\.interpreterPath|input:\w+",
+    ".devcontainer": r"localWorkspaceFolder|devcontainerId",
+}
+
+
+def editor_files_name_what_exists(project: Project) -> Iterator[str]:
+    for name in project.files():
+        folder, text = name.partition("/")[0], (project.path / name).read_text("utf-8")
+        if folder in VARIABLES:
+            for variable in re.findall(r"\$\{([^}]*)\}", text):
+                if not re.fullmatch(VARIABLES[folder], variable):
+                    yield f"{name}: no variable {variable}"
+        if folder == ".vscode":
+            yield from (f"{name}: no file {path}" for path in missing_paths(project, text))
+    yield from unknown_in_tasks(project)
+    yield from unknown_in_settings(project)
+    if project.answers["devcontainer"]:
+        yield from unknown_in_devcontainer(project)
+
+
+def editor_file(project: Project, name: str) -> Any:
+    return json.loads((project.path / name).read_text("utf-8"))
+
+
+def unknown_in_tasks(project: Project) -> Iterator[str]:
+    """Tasks, inputs, commands and modules that tasks and launch configurations name."""
+    content = editor_file(project, ".vscode/tasks.json")
+    launches = editor_file(project, ".vscode/launch.json")["configurations"]
+    commands: list[list[str]] = []
+    labels: list[str] = []
+    for task in content["tasks"]:
+        commands.append([task.get("command", "uv"), *task.get("args", [])])
+        labels += [task["dependsOn"]] if isinstance(task.get("dependsOn"), str) else task.get("dependsOn", [])
+    for launch in launches:
+        start = ["-m", launch["module"]] if "module" in launch else [launch["program"]]
+        commands.append(["${command:python.interpreterPath}", *start, *launch.get("args", [])])
+        labels += [launch["preLaunchTask"]] if "preLaunchTask" in launch else []
+    tasks, names = [task["label"] for task in content["tasks"]], [launch["name"] for launch in launches]
+    yield from (f".vscode: no task {label}" for label in labels if label not in tasks)
+    yield from (
+        f".vscode: two of the name {name}" for every in (tasks, names) for name in every if every.count(name) > 1
+    )
+    inputs = {each["id"] for each in content.get("inputs", [])}
+    for command in commands:
+        yield from unknown_in_command(project, command)
+        asked = re.findall(r"\$\{input:(\w+)\}", " ".join(command))
+        yield from (f".vscode: no input {name}" for name in asked if name not in inputs)
+
+
+def unknown_in_command(project: Project, command: list[str]) -> Iterator[str]:
+    metadata = tomllib.loads((project.path / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = metadata["optional-dependencies"]
+    installed = {name.replace("-", "_") for name in sum(extras.values(), metadata["dependencies"])}
+    cli = (project.path / "src" / project.package / "cli.py").read_text("utf-8")
+    if command[0] not in ("uv", "make", "${command:python.interpreterPath}"):
+        yield f".vscode: no program {command[0]}"
+    if command[0] == "make":
+        yield from (f".vscode: no make target {word}" for word in command[1:] if word not in make_targets(project))
+    for flag, module, following in zip(command, command[1:], [*command[2:], ""], strict=False):
+        if flag == "-m" and module == project.package:
+            if f'"{following}"' not in cli:
+                yield f".vscode: no command {following}"
+        elif flag == "-m" and module.partition(".")[0] not in installed:
+            yield f".vscode: no module {module}"
+    for extra in re.findall(r"\w+", " ".join(re.findall(r"^\.\[(.*)\]$", "\n".join(command), re.MULTILINE))):
+        if extra not in extras:
+            yield f".vscode: no extra {extra}"
+
+
+def unknown_in_settings(project: Project) -> Iterator[str]:
+    settings = editor_file(project, ".vscode/settings.json")
+    for schema, pattern in settings["yaml.schemas"].items():
+        if not (project.path / schema).is_file() or not list(project.path.glob(pattern)):
+            yield f"settings.json: {schema} for {pattern}"
+    for folder in settings["python.testing.pytestArgs"]:
+        if not (project.path / folder).exists():
+            yield f"settings.json: no folder {folder}"
+    formatter = settings["[python]"]["editor.defaultFormatter"]
+    if formatter not in editor_file(project, ".vscode/extensions.json")["recommendations"]:
+        yield f"settings.json: {formatter} is not recommended"
+
+
+def unknown_in_devcontainer(project: Project) -> Iterator[str]:
+    container = editor_file(project, ".devcontainer/devcontainer.json")
+    folder, build = project.path / ".devcontainer", container["build"]
+    dockerfile = folder / build["dockerfile"]
+    if not dockerfile.is_file() or f" AS {build['target']}\n" not in dockerfile.read_text("utf-8"):
+        yield f"devcontainer.json: no stage {build['target']} in {build['dockerfile']}"
+    if not (folder / build["context"]).samefile(project.path):
+        yield f"devcontainer.json: context {build['context']}"
+    for target in re.findall(r"make (\S+)", container["postCreateCommand"]):
+        if target not in make_targets(project):
+            yield f"devcontainer.json: no make target {target}"
+    recommended = {*editor_file(project, ".vscode/extensions.json")["recommendations"]}
+    if recommended != {*container["customizations"]["vscode"]["extensions"], "ms-vscode-remote.remote-containers"}:
+        yield "devcontainer.json: other extensions than in extensions.json"
 
 
 YOU_ARE_HERE = ("README.md", "docs/guide.md")
 
 
 def map_is_complete(project: Project) -> Iterator[str]:
-    """The guide's map names every file; those of configs/ and tests/ by their folder."""
+    """The guide's map names every file; those of some folders by the folder."""
     guide = (project.path / "docs" / "guide.md").read_text("utf-8").partition("## Map")[2]
     for name in project.files():
-        inside = name.startswith(("configs/", "tests/")) and name.partition("/")[0] + "/" in guide
+        folder = f"`{name.partition('/')[0]}/"
+        inside = folder in guide and folder in ("`configs/", "`tests/", "`.vscode/", "`app/", "`notebooks/")
         if not inside and f"`{name.removeprefix(f'src/{project.package}/')}`" not in guide and name not in YOU_ARE_HERE:
             yield f"docs/guide.md: the map does not name {name}"
 
 
+# Files that a tool looks for under their own names, or that go with a choice (docs/decisions/0014).
+BESIDE = (".vscode/", ".devcontainer/", ".streamlit/", "app/", "notebooks/")
+
+
 def solo_is_small(project: Project) -> Iterator[str]:
-    if project.answers["preset"] == "solo":
-        count = len(project.files())
-        lines = sum(count_code(path.read_text("utf-8")) for path in (project.path / "src").rglob("*.py"))
-        if count > 60:
-            yield f"{count} files, 60 at most"
-        if lines > 2100:
-            yield f"{lines} lines of Python code, 2,100 at most"
+    if project.answers["preset"] != "solo":
+        return
+    names = [name for name in project.files() if not name.startswith("tests/")]
+    beside = sum(name.startswith(BESIDE) for name in names)
+    for what, count, bound in (
+        ("files", len(names) - beside, 60),
+        ("files for editor, demo and notebook", beside, 16),
+        ("lines of code below src", count_lines(project.path / "src"), 2250),
+        ("lines of code below app", count_lines(project.path / "app"), 400),
+    ):
+        if count > bound:
+            yield f"{count} {what}, {bound} at most"
+
+
+def count_lines(folder: Path) -> int:
+    return sum(count_code(path.read_text("utf-8")) for path in folder.rglob("*.py"))
 
 
 def count_code(text: str) -> int:
@@ -205,6 +334,7 @@ CHECKS: list[Check] = [
     choices_that_are_off_are_not_mentioned,
     dependencies_are_used_and_declared,
     pages_name_what_exists,
+    editor_files_name_what_exists,
     map_is_complete,
     solo_is_small,
     functions_fit_on_a_screen,

@@ -17,13 +17,15 @@ BIN = Path(sys.executable).parent
 
 COMMON = """
 .copier-answers.yml .dockerignore .gitattributes .gitignore .pre-commit-config.yaml
+.vscode/extensions.json .vscode/launch.json .vscode/settings.json .vscode/tasks.json configs/experiment.schema.json
 Dockerfile LICENSE Makefile README.md constraints.txt docs/guide.md mypy.ini pyproject.toml pytest.ini ruff.toml
 """
 PACKAGE = """
 __init__.py __main__.py backend.py check.py checkpoint.py cli.py config.py contract.py data.py distributed.py errors.py
 files.py evaluate.py export.py hardware.py images.py loading.py model.py predict.py predictor.py progress.py run.py
-schedule.py section.py seeds.py settings.py signature.py task.py tracking/__init__.py train.py
+schedule.py schema.py section.py seeds.py settings.py signature.py task.py tracking/__init__.py train.py
 """
+APP = "canvas.py inputs.py main.py mistakes.py outputs.py predict.py runs.py"
 CONFIGS = "baseline.yaml debug-one-step.yaml debug-overfit.yaml debug-profile.yaml image-folder.yaml"
 
 
@@ -36,6 +38,15 @@ def expected_files(project: Project) -> Iterator[str]:
         yield f"src/{project.package}/tracking/tensorboard.py"
     if "ddp" in answers["launchers"]:
         yield "launch/ddp.sh"
+    if answers["demo"]:
+        yield from (f"app/{name}" for name in APP.split())
+        yield ".streamlit/config.toml"
+    if answers["notebooks"]:
+        yield "notebooks/quickstart.ipynb"
+    if answers["demo"] or answers["notebooks"]:
+        yield f"src/{project.package}/mistakes.py"
+    if answers["devcontainer"]:
+        yield ".devcontainer/devcontainer.json"
     if answers["ci"] == "github":
         yield ".github/workflows/ci.yml"
     if answers["ci"] == "gitlab":
@@ -77,9 +88,25 @@ def paths(projects: dict[str, Project], pattern: str) -> list[Path]:
     return list(distinct.values())
 
 
+SCHEMAS = ROOT / "tests" / "render" / "schemas"
+EDITOR_FILES = [
+    ".devcontainer/devcontainer.json",
+    ".vscode/extensions.json",
+    ".vscode/launch.json",
+    ".vscode/settings.json",
+    ".vscode/tasks.json",
+]
+
+
+def schema_check(file: str) -> list[str]:
+    """Of only the keys that are used here, so that a misspelt one is seen."""
+    return ["check-jsonschema", "--schemafile", str(SCHEMAS / f"{Path(file).stem}.schema.json")]
+
+
 @pytest.mark.parametrize(
     ("pattern", "command"),
     [
+        *((file, schema_check(file)) for file in EDITOR_FILES),
         (".github/workflows/*.yml", ["check-jsonschema", "--builtin-schema", "vendor.github-workflows"]),
         (".github/dependabot.yml", ["check-jsonschema", "--builtin-schema", "vendor.dependabot"]),
         (".gitlab-ci.yml", ["check-jsonschema", "--builtin-schema", "vendor.gitlab-ci"]),
@@ -140,6 +167,8 @@ def test_this_repository_is_in_order() -> None:
     workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
     run_tool(BIN / "check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows, cwd=ROOT)
     run_tool(BIN / "shellcheck", ".ci/run", cwd=ROOT)
+    for file in EDITOR_FILES:
+        run_tool(BIN / schema_check(file)[0], *schema_check(file)[1:], file, cwd=ROOT)
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         text = page.read_text("utf-8")

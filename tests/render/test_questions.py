@@ -16,7 +16,8 @@ from checks import everything_parses, text_is_clean
 from choices import CHOICES as OFFERED
 from support import PRESETS, ROOT, Project, render, template_source
 
-SETTINGS = {"_min_copier_version", "_subdirectory", "_answers_file", "_envops", "_message_after_copy", "_exclude"}
+SETTINGS = {"_min_copier_version", "_subdirectory", "_answers_file", "_envops", "_message_after_copy"}
+SETTINGS |= {"_exclude", "_skip_if_exists"}
 KEYS = {"type", "help", "choices", "multiselect", "default", "validator", "when", "ask"}
 CONFIG: dict[str, Any] = yaml.safe_load((ROOT / "copier.yml").read_text("utf-8"))
 QUESTIONS: dict[str, dict[str, Any]] = {name: value for name, value in CONFIG.items() if not name.startswith("_")}
@@ -50,7 +51,7 @@ def test_preset_answers_every_choice(preset: str, tmp_path: Path) -> None:
     assert next(iter(values.items())) == ("preset", preset)
     assert values.keys() - {"preset"} == CHOICES.keys()
     for name, question in CHOICES.items():
-        choices = question["choices"]
+        choices = question.get("choices", [True, False])
         allowed = set(choices.values() if isinstance(choices, dict) else choices)
         assert set(values[name] if question.get("multiselect") else [values[name]]) <= allowed
         assert allowed == {
@@ -140,7 +141,13 @@ def test_any_line_of_text_gives_a_valid_project(text: str, tmp_path: Path) -> No
     metadata = tomllib.loads((project.path / "pyproject.toml").read_text("utf-8"))["project"]
     assert (metadata["description"], metadata["authors"][0]["name"]) == (text, text)
     assert f"Copyright (c) {text}\n" in (project.path / "LICENSE").read_text("utf-8")
-    yours = ("README.md", "LICENSE", "pyproject.toml", ".copier-answers.yml")  # where the text itself stands
+    yours = (
+        "README.md",
+        "LICENSE",
+        "pyproject.toml",
+        ".copier-answers.yml",
+        ".devcontainer",
+    )  # where the text itself stands
     assert not [line for line in (*everything_parses(project), *text_is_clean(project)) if not line.startswith(yours)]
     assert {path.name for path in (project.path / "src").iterdir()} == {project.package}
 

@@ -23,6 +23,7 @@ COMMANDS = {
     "predict": "predict files or folders with an exported model",
     "check": "pass one tiny batch through your four files",
     "hardware": "show what there is to train on, and whether PyTorch fits it",
+    "schema": "write the JSON schema from which an editor completes configs/experiment/",
 }
 
 

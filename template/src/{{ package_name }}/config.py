@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError, WithJsonSchema, field_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
@@ -71,7 +71,9 @@ class OptimizerSettings(Section):
 class TrackingSettings(Section):
     """Where metrics go beside the run directory."""
 
-    trackers: tuple[str, ...] = Field(AVAILABLE, description=f"any of: {', '.join(AVAILABLE) or 'none'}")
+    trackers: tuple[Annotated[str, WithJsonSchema({"enum": [*AVAILABLE]})], ...] = Field(
+        AVAILABLE, description=f"any of: {', '.join(AVAILABLE) or 'none'}"
+    )
 
     @field_validator("trackers")
     @classmethod
