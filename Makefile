@@ -56,7 +56,7 @@ test-all: $(ENV)/.ready ## The exhaustive form: every kill point
 	MLSTACK_EXHAUSTIVE=1 $(PYTHON) -m pytest tests $(ARGS)
 
 bench: $(ENV)/.ready ## Measure against bare loops and Copier's own floor (docs/benchmarks.md)
-	PYTHONPATH=tests $(PYTHON) benchmarks/run.py $(ARGS)
+	PYTHONPATH=tests:tests/smoke:tests/update $(PYTHON) benchmarks/run.py $(ARGS)
 
 options: $(ENV)/.ready ## Write docs/options.md anew, from copier.yml and the presets
 	$(PYTHON) docs/options.py > docs/options.md

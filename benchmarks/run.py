@@ -27,6 +27,7 @@ from tempfile import TemporaryDirectory
 
 import copier
 
+from history import append, commit, git
 from measure import Sample, Samples, choose_size, clock, interleave, quartiles
 from support import ROOT, Project, render, setup_env, template_source
 
@@ -162,6 +163,54 @@ def bench_copy(bench: Bench) -> Iterator[Row]:
             yield bench.compare(what, ours, partial(measure, plain.path, {}), "≤ 1.15")[0]
 
 
+def bench_update(bench: Bench) -> Iterator[Row]:
+    """`copier update` over one changed module, against a plain template with the same files and the same change."""
+    copier_command = Path(sys.executable).with_name("copier")
+
+    def versions(name: str, files: Path, changed: str) -> Path:
+        """A project of the first of two versions of a template; the second is there to be taken."""
+        template, project = bench.folder / f"{name}-template", bench.folder / f"{name}-project"
+        shutil.copytree(files, template)
+        for number in (1, 2):
+            if number == 2:
+                append(template / changed, "# new\n")
+            else:
+                git(template, "init", "--quiet")
+            commit(template, f"v{number}", f"v{number}")
+        copier.run_copy(str(template), project, vcs_ref="v1", data={}, defaults=True, quiet=True)
+        git(project, "init", "--quiet")
+        commit(project, "Begin")
+        return project
+
+    plain = render(bench.folder / "plain-files").path
+    count_ = len(Project(plain).files())
+    answers = plain / "{{ _copier_conf.answers_file }}.jinja"
+    answers.write_text("{{ _copier_answers | to_nice_yaml -}}\n", "utf-8")
+    (plain / ".copier-answers.yml").unlink()
+    module = "template/src/{{ package_pytorch }}/train.py"
+    projects = {
+        "ours": versions("ours", template_source(), module),
+        "floor": versions("floor", plain, "src/my_model/train.py"),
+    }
+
+    def in_process(project: Path) -> Sample:
+        dest = Path(shutil.copytree(project, bench.fresh()))
+        sample = clock(lambda: copier.run_update(dest, defaults=True, overwrite=True, quiet=True))
+        shutil.rmtree(dest)
+        return sample
+
+    def as_a_command(project: Path) -> Sample:
+        dest = Path(shutil.copytree(project, bench.fresh()))
+        sample = clock(lambda: bench.call(copier_command, "update", "--quiet", "--defaults", cwd=dest))
+        shutil.rmtree(dest)
+        return sample
+
+    for measure in (in_process, as_a_command):
+        what = f"`copier update`, solo, {count_} files, {measure.__name__.replace('_', ' ')}"
+        ours, floor = (partial(measure, projects[name]) for name in ("ours", "floor"))
+        yield bench.compare(what, ours, floor, "≤ 1.15")[0]
+
+
 def bench_step(bench: Bench) -> Iterator[Row]:
     """The training loop with its logging, against a bare one (step.py, bare.py)."""
     targets = {"2.4": "≤ 1.10", "5.5": "≤ 1.05"}
@@ -288,6 +337,7 @@ def bench_predict(bench: Bench) -> Iterator[Row]:
 
 SECTIONS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "copy": bench_copy,
+    "update": bench_update,
     "step": bench_step,
     "ddp": bench_ddp,
     "help": bench_help,
