@@ -177,6 +177,7 @@ def bench_update(bench: Bench) -> Iterator[Row]:
             else:
                 git(template, "init", "--quiet")
             commit(template, f"v{number}", f"v{number}")
+        git(template, "gc", "--quiet", "--prune=now")
         copier.run_copy(str(template), project, vcs_ref="v1", data={}, defaults=True, quiet=True)
         git(project, "init", "--quiet")
         commit(project, "Begin")

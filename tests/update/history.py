@@ -41,6 +41,7 @@ def build(dest: Path) -> Path:
     for tag, edit in ((MINOR, edit_minor), (MAJOR, edit_major)):
         edit(dest)
         commit(dest, tag, tag)
+    git(dest, "gc", "--quiet", "--prune=now")  # as on a server; a folder for each object makes clones slow
     return dest
 
 
