@@ -205,36 +205,3 @@ def test_a_refusal_is_the_last_line_and_a_failure(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert "package_name" in done.stderr.splitlines()[-1]
     assert not (tmp_path / "project").exists()
-
-
-def test_an_update_leaves_what_is_yours(tmp_path: Path) -> None:
-    """Edited stays edited, deleted stays deleted, and the rest takes what is new."""
-
-    def git(folder: Path, *arguments: str) -> None:
-        identity = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
-        subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
-
-    template = tmp_path / "template"
-    subprocess.run(["cp", "-R", str(template_source()), str(template)], check=True)
-    git(template, "init", "--quiet")
-    git(template, "add", "--all")
-    git(template, "commit", "--quiet", "--message", "one")
-    git(template, "tag", "v0.1.0")
-    copier.run_copy(str(template), tmp_path / "project", defaults=True, quiet=True)
-    project = Project(tmp_path / "project")
-    yours = [name for name in project.files() if name.endswith(("README.md", "/task.py", "/data.py", "baseline.yaml"))]
-    assert len(yours) == 4
-    for name in yours:
-        (project.path / name).write_text("mine\n")
-    (project.path / "src" / project.package / "model.py").unlink()
-    git(project.path, "init", "--quiet")
-    git(project.path, "add", "--all")
-    git(project.path, "commit", "--quiet", "--message", "one")
-    for path in [*template.rglob("*.py"), *template.rglob("*.yaml"), template / "template" / "README.md.jinja"]:
-        path.write_text(path.read_text("utf-8") + "# new\n")
-    git(template, "commit", "--quiet", "--all", "--message", "two")
-    git(template, "tag", "v0.2.0")
-    copier.run_update(project.path, defaults=True, overwrite=True, quiet=True)
-    assert {(project.path / name).read_text() for name in yours} == {"mine\n"}
-    assert not (project.path / "src" / project.package / "model.py").exists()
-    assert (project.path / "src" / project.package / "cli.py").read_text("utf-8").endswith("# new\n")

@@ -12,8 +12,8 @@ import yaml
 
 import owner
 from choices import CHOICES
-from history import NOW, git
-from support import ROOT
+from history import MINOR, NOW, git
+from support import ROOT, Project
 from workspace import EXHAUSTIVE, Workspace
 
 COPIER = Path(sys.executable).with_name("copier")
@@ -157,3 +157,12 @@ def test_an_update_names_conflicts_and_tests_nothing(template: Path, tmp_path: P
     assert (
         "error: both sides changed the same lines of pyproject.toml - solve that, then: make setup schema test" in said
     )
+
+
+@pytest.mark.skipif(not EXHAUSTIVE, reason="makes an environment of its own: make test-all")
+def test_an_update_sets_up_and_tests(template: Path, tmp_path: Path) -> None:
+    project = Project(owner.generate(template, NOW, tmp_path / "project").path)
+    (project.path / ".venv").unlink()
+    done = project.make("update", f"COPIER={COPIER}", f"ARGS=--vcs-ref {MINOR}", timeout=1800)
+    assert project.answers["_commit"] == MINOR
+    assert " passed" in done.stdout and " failed" not in done.stdout

@@ -131,6 +131,11 @@ def unlisted(template: Path) -> None:
     replace(template / "copier.yml", "'/README.md' if _copier_operation", "'' if _copier_operation")
 
 
+def brought_back(template: Path) -> None:
+    """A notebook that its owner has deleted."""
+    replace(template / "copier.yml", "'/notebooks' if _copier_operation", "'' if _copier_operation")
+
+
 def renamed_value(template: Path) -> None:
     for name in ("copier.yml", "template/pyproject.toml.jinja", "template/LICENSE.jinja"):
         file = template / name
@@ -163,6 +168,7 @@ def untouched(template: Path) -> None:
 FAULTS: list[tuple[history.Edit, str | None]] = [
     (untouched, None),
     (unlisted, "README.md: "),
+    (brought_back, "notebooks/quickstart.ipynb: "),
     (renamed_value, "answer license: "),
     (added_task, "Template uses potentially unsafe feature: tasks"),
     (question_without_default, "'later' is undefined"),
