@@ -78,7 +78,8 @@ def kept(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Edited:
     @cache
     def make(version: str, preset: str, framework: str) -> Workspace:
         dest = tmp_path_factory.mktemp("edited") / "project"
-        project = owner.generate(template, version, dest, preset=preset, framework=framework)
+        ci = "gitlab" if preset == "startup" else "github"
+        project = owner.generate(template, version, dest, preset=preset, framework=framework, ci=ci)
         owner.edit(project)
         return project
 

@@ -205,4 +205,7 @@ def test_edits_to_the_same_line_are_marked_and_cannot_be_committed(template: Pat
     refused = project.run("git", "commit", "--all", "--message", "Update", check=False)
     assert refused.returncode == 1
     assert "Merge conflict string '<<<<<<<' found" in refused.stdout + refused.stderr
+    git(project.path, "commit", "--quiet", "--all", "--no-verify", "--message", "Update")
+    done = project.run(project.python, "-m", "pre_commit", "run", "--all-files", "check-merge-conflict", check=False)
+    assert done.returncode == 1, "as CI runs it"
     assert "pre-commit run --all-files" in (project.path / ".github/workflows/ci.yml").read_text("utf-8")

@@ -102,3 +102,11 @@ def test_nothing_is_said_of_the_newest_version(runner: Runner) -> None:
     owner.commit_all(runner.project, "Update")
     runner.step("look")
     assert runner.read("output") == ""
+
+
+def test_the_steps_are_sound(runner: Runner) -> None:
+    workflow = yaml.safe_load((runner.project.path / ".github/workflows/update.yml").read_text("utf-8"))
+    for step in workflow["jobs"]["update"]["steps"]:
+        command = [Path(sys.executable).with_name("shellcheck"), "--shell=bash", "--exclude=SC2016", "-"]
+        done = subprocess.run(list(map(str, command)), input=step.get("run", ""), capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
