@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from .errors import UserError
+from .framework import EXPORT_FORMATS, NAME
 
 BASELINE = Path("configs/experiment/baseline.yaml")
 OWNERS = {"settings.py", "data.py", "model.py", "task.py"}
@@ -22,7 +23,7 @@ COMMANDS = {
     "export": "write a run's model for prediction: model.onnx and model.json",
     "predict": "predict files or folders with an exported model",
     "check": "pass one tiny batch through your four files",
-    "hardware": "show what there is to train on, and whether PyTorch fits it",
+    "hardware": f"show what there is to train on, and whether {NAME} fits it",
     "schema": "write the JSON schema from which an editor completes configs/experiment/",
 }
 
@@ -106,7 +107,7 @@ def build_parser(command: str) -> Parser:
     if command == "evaluate":
         add("--split", choices=["val", "test"], default="test", help="default: test")
     if command == "export":
-        add("--format", choices=["onnx", "pt2", "torchscript"], default="onnx", help="default: onnx")
+        add("--format", choices=EXPORT_FORMATS, default="onnx", help="default: onnx")
     if command == "predict":
         add("paths", nargs="+", type=Path, metavar="PATH", help="files, or folders of them")
         add("--model", type=Path, metavar="RUN", help="folder with model.onnx (default: the newest run that has one)")

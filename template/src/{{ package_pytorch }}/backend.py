@@ -45,13 +45,16 @@ def place(model: Model, device: Device) -> Model:
 
 
 def without_gradient(
-    model: Model, compute_loss: Callable[[dict[str, Tensor]], "Loss"], batch: Mapping[str, NDArray[Any]]
+    model: Model,
+    compute_loss: Callable[[dict[str, Tensor], dict[str, Tensor]], "Loss"],
+    batch: Mapping[str, NDArray[Any]],
 ) -> list[str]:
     """The names of the trainable weights that the loss, in training, does not depend on; leaves the model as it was."""
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     device = next(model.parameters()).device
-    total = compute_loss(to_tensors(batch, device)).total
+    tensors = to_tensors(batch, device)
+    total = compute_loss(run_model(model, tensors), tensors).total
     gradients: Sequence[Tensor | None] = [None] * len(weights)
     if total.requires_grad:
         gradients = torch.autograd.grad(total, list(weights.values()), allow_unused=True)

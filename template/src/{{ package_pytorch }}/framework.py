@@ -1,0 +1,5 @@
+"""What the command line must know of PyTorch before it imports it."""
+
+NAME = "PyTorch"
+CHECKPOINT_SUFFIX = ".pt"
+EXPORT_FORMATS = ("onnx", "pt2", "torchscript")
