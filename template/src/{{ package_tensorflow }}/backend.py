@@ -4,18 +4,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 import tensorflow as tf
+from keras import Model as Model
 from numpy.typing import NDArray
+from tensorflow import Tensor as Tensor
 
 from .errors import UserError
 
 if TYPE_CHECKING:
     from .contract import Loss
 
-Tensor = tf.Tensor
-Model = keras.Model
 Device = str
 
 

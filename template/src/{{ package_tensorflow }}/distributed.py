@@ -160,7 +160,7 @@ def choose_precision(wanted: str, device: str) -> str:
 
 
 def describe(batch: Batch, signature: Signature) -> dict[str, tf.TensorSpec]:
-    """What a graph takes: shapes from the task's signature; of what stands only in batches, such as labels, any size."""
+    """What a graph takes: the signature's shapes; what stands only in batches, such as labels, may have any."""
     shapes = {item.name: [axis if isinstance(axis, int) else None for axis in item.shape] for item in signature.inputs}
     return {
         name: tf.TensorSpec([None, *shapes.get(name, [None] * (array.ndim - 1))], array.dtype, name)
@@ -171,8 +171,6 @@ def describe(batch: Batch, signature: Signature) -> dict[str, tf.TensorSpec]:
 def check_shapes(batch: Batch, signature: Signature) -> None:
     for item in signature.inputs:
         if mismatch(batch[item.name], item.shape):
-            got = batch[item.name].shape[1:]
-            raise UserError(
-                f"data.py: read must give {item.name!r} the shape {item.shape} that task.py: signature says, got {got}; "
-                "an axis that varies has a name there, such as 'time'"
-            )
+            expected, got = f"give {item.name!r} the shape {item.shape}", batch[item.name].shape[1:]
+            hint = "an axis that varies has a name, such as 'time', in task.py: signature"
+            raise UserError(f"data.py: read must {expected}, got {got}; {hint}")

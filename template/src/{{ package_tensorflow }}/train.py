@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 from . import checkpoint, data, distributed
 from .backend import Model, Tensor, run_model
 from .check import build
-from .config import Config, OptimizerSettings, check_batch
+from .config import Config, check_batch
 from .contract import BaseTask, Batch, Datasets
 from .distributed import EvalStep, Runtime
 from .errors import UserError
@@ -142,14 +143,13 @@ def build_loop(config: Config, runtime: Runtime, run: Run) -> Loop:
 def build_optimizer(config: Config, model: Model, precision: str) -> keras.optimizers.Optimizer:
     """AdamW or SGD; biases and the scales of norms do not decay. fp16 scales the loss."""
     settings, weights = config.optimizer, model.trainable_variables
-    common = {"weight_decay": settings.weight_decay or None, "global_clipnorm": config.trainer.max_grad_norm}
+    common = {"weight_decay": settings.weight_decay, "global_clipnorm": config.trainer.max_grad_norm}
     if settings.name == "sgd":
         optimizer = keras.optimizers.SGD(settings.learning_rate, settings.momentum, **common)
     else:
         betas = {"beta_1": settings.betas[0], "beta_2": settings.betas[1]}
         optimizer = keras.optimizers.AdamW(settings.learning_rate, epsilon=1e-8, **betas, **common)
-    if settings.weight_decay:
-        optimizer.exclude_from_weight_decay([weight for weight in weights if len(weight.shape) <= 1])
+    optimizer.exclude_from_weight_decay([weight for weight in weights if len(weight.shape) <= 1])
     if precision == "fp16":
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     optimizer.build(weights)
@@ -317,8 +317,8 @@ def write_trace(folder: Path) -> None:
     write_json(folder / "trace.json", {"traceEvents": events})
     spent: Counter[str] = Counter()
     for found in events:
-        if ":" in found["name"]:  # an operation: its place in the graph, and its kind
-            spent[found["name"].rpartition(":")[2]] += found["dur"]
+        if operation := re.fullmatch(r"[^: ]+:(\w+)", found["name"]):  # its place in the graph, and its kind
+            spent[operation[1]] += found["dur"]
     for kind, microseconds in spent.most_common(10):
         print(f"  {kind:<40}{microseconds / 1000:10.2f} ms")
     print(f"trace: {folder / 'trace.json'} (open it at ui.perfetto.dev)")
