@@ -39,6 +39,16 @@ test-render: $(ENV)/.ready ## What is generated, for every preset and pair of ch
 test-smoke: $(ENV)/.ready ## Set up, train, kill, resume, evaluate, export and predict in each preset's project
 	$(PYTHON) -m pytest tests/smoke $(ARGS)
 
+engines: $(ENV)/.ready ## Install what test-engines needs: a browser and Node by apt where they are missing, tools by npm
+	$(UV) pip install --quiet --python $(ENV) --group engines
+	$(PYTHON) tests/programs.py
+
+test-engines: $(ENV)/.ready ## A project in a real browser, YAML language server and dev container tool
+	$(PYTHON) -m pytest tests/engines $(ARGS)
+
+screenshot: engines ## Take docs/images/demo.png anew
+	PYTHONPATH=tests:tests/smoke $(PYTHON) tests/engines/screenshot.py
+
 test-all: $(ENV)/.ready ## The exhaustive form: every kill point
 	MLSTACK_EXHAUSTIVE=1 $(PYTHON) -m pytest tests $(ARGS)
 
@@ -67,4 +77,4 @@ endif
 	$(UV) pip install --quiet --python $(ENV) --group dev
 	touch $@
 
-.PHONY: help demo setup test test-render test-smoke test-all bench lint constraints
+.PHONY: help demo setup test test-render test-smoke engines test-engines screenshot test-all bench lint constraints

@@ -10,6 +10,7 @@ import tokenize
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -141,10 +142,20 @@ MADE_LATER = re.compile(
 PATH = re.compile(r"[\w.][\w./-]*(?:/|\.(?:py|sh|md|toml|txt|ya?ml|ini|jsonl?|png))(?![\w/])")
 
 
+def missing_paths(project: Project, text: str) -> Iterator[str]:
+    names = {Path(name).name for name in project.files()}
+    for path in PATH.findall(text):
+        there = any((project.path / folder / path).exists() for folder in (".", f"src/{project.package}"))
+        if not (there or path in names or MADE_LATER.search(path)):
+            yield path
+
+
+def make_targets(project: Project) -> set[str]:
+    return set(re.findall(r"^([\w-]+):", (project.path / "Makefile").read_text("utf-8"), re.MULTILINE))
+
+
 def pages_name_what_exists(project: Project) -> Iterator[str]:
-    files = project.files()
-    names = {Path(name).name for name in files}
-    targets = set(re.findall(r"^([\w-]+):", (project.path / "Makefile").read_text("utf-8"), re.MULTILINE))
+    files, targets = project.files(), make_targets(project)
     cli = (project.path / "src" / project.package / "cli.py").read_text("utf-8")
     for page in (name for name in files if name.endswith(".md")):
         text = (project.path / page).read_text("utf-8")
@@ -158,10 +169,107 @@ def pages_name_what_exists(project: Project) -> Iterator[str]:
             for command in re.findall(rf"python -m {project.package} ([a-z]\w*)", snippet):
                 if f'"{command}"' not in cli:
                     yield f"{page}: no command {command}"
-            for path in PATH.findall(snippet):
-                there = any((project.path / folder / path).exists() for folder in (".", f"src/{project.package}"))
-                if not (there or path in names or MADE_LATER.search(path)):
-                    yield f"{page}: no file {path}"
+            yield from (f"{page}: no file {path}" for path in missing_paths(project, snippet))
+
+
+# The variables that VS Code and the dev container tool fill in.
+VARIABLES = {
+    ".vscode": r"workspaceFolder|file|command:python\.interpreterPath|input:\w+",
+    ".devcontainer": r"localWorkspaceFolder|devcontainerId",
+}
+
+
+def editor_files_name_what_exists(project: Project) -> Iterator[str]:
+    for name in project.files():
+        folder, text = name.partition("/")[0], (project.path / name).read_text("utf-8")
+        if folder in VARIABLES:
+            for variable in re.findall(r"\$\{([^}]*)\}", text):
+                if not re.fullmatch(VARIABLES[folder], variable):
+                    yield f"{name}: no variable {variable}"
+        if folder == ".vscode":
+            yield from (f"{name}: no file {path}" for path in missing_paths(project, text))
+    yield from unknown_in_tasks(project)
+    yield from unknown_in_settings(project)
+    if project.answers["devcontainer"]:
+        yield from unknown_in_devcontainer(project)
+
+
+def editor_file(project: Project, name: str) -> Any:
+    return json.loads((project.path / name).read_text("utf-8"))
+
+
+def unknown_in_tasks(project: Project) -> Iterator[str]:
+    """Tasks, inputs, commands and modules that tasks and launch configurations name."""
+    content = editor_file(project, ".vscode/tasks.json")
+    launches = editor_file(project, ".vscode/launch.json")["configurations"]
+    commands: list[list[str]] = []
+    labels: list[str] = []
+    for task in content["tasks"]:
+        commands.append([task.get("command", "uv"), *task.get("args", [])])
+        labels += [task["dependsOn"]] if isinstance(task.get("dependsOn"), str) else task.get("dependsOn", [])
+    for launch in launches:
+        start = ["-m", launch["module"]] if "module" in launch else [launch["program"]]
+        commands.append(["${command:python.interpreterPath}", *start, *launch.get("args", [])])
+        labels += [launch["preLaunchTask"]] if "preLaunchTask" in launch else []
+    tasks, names = [task["label"] for task in content["tasks"]], [launch["name"] for launch in launches]
+    yield from (f".vscode: no task {label}" for label in labels if label not in tasks)
+    yield from (
+        f".vscode: two of the name {name}" for every in (tasks, names) for name in every if every.count(name) > 1
+    )
+    inputs = {each["id"] for each in content.get("inputs", [])}
+    for command in commands:
+        yield from unknown_in_command(project, command)
+        asked = re.findall(r"\$\{input:(\w+)\}", " ".join(command))
+        yield from (f".vscode: no input {name}" for name in asked if name not in inputs)
+
+
+def unknown_in_command(project: Project, command: list[str]) -> Iterator[str]:
+    metadata = tomllib.loads((project.path / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = metadata["optional-dependencies"]
+    installed = {name.replace("-", "_") for name in sum(extras.values(), metadata["dependencies"])}
+    cli = (project.path / "src" / project.package / "cli.py").read_text("utf-8")
+    if command[0] not in ("uv", "make", "${command:python.interpreterPath}"):
+        yield f".vscode: no program {command[0]}"
+    if command[0] == "make":
+        yield from (f".vscode: no make target {word}" for word in command[1:] if word not in make_targets(project))
+    for flag, module, following in zip(command, command[1:], [*command[2:], ""], strict=False):
+        if flag == "-m" and module == project.package:
+            if f'"{following}"' not in cli:
+                yield f".vscode: no command {following}"
+        elif flag == "-m" and module.partition(".")[0] not in installed:
+            yield f".vscode: no module {module}"
+    for extra in re.findall(r"\w+", " ".join(re.findall(r"^\.\[(.*)\]$", "\n".join(command), re.MULTILINE))):
+        if extra not in extras:
+            yield f".vscode: no extra {extra}"
+
+
+def unknown_in_settings(project: Project) -> Iterator[str]:
+    settings = editor_file(project, ".vscode/settings.json")
+    for schema, pattern in settings["yaml.schemas"].items():
+        if not (project.path / schema).is_file() or not list(project.path.glob(pattern)):
+            yield f"settings.json: {schema} for {pattern}"
+    for folder in settings["python.testing.pytestArgs"]:
+        if not (project.path / folder).exists():
+            yield f"settings.json: no folder {folder}"
+    formatter = settings["[python]"]["editor.defaultFormatter"]
+    if formatter not in editor_file(project, ".vscode/extensions.json")["recommendations"]:
+        yield f"settings.json: {formatter} is not recommended"
+
+
+def unknown_in_devcontainer(project: Project) -> Iterator[str]:
+    container = editor_file(project, ".devcontainer/devcontainer.json")
+    folder, build = project.path / ".devcontainer", container["build"]
+    dockerfile = folder / build["dockerfile"]
+    if not dockerfile.is_file() or f" AS {build['target']}\n" not in dockerfile.read_text("utf-8"):
+        yield f"devcontainer.json: no stage {build['target']} in {build['dockerfile']}"
+    if not (folder / build["context"]).samefile(project.path):
+        yield f"devcontainer.json: context {build['context']}"
+    for target in re.findall(r"make (\S+)", container["postCreateCommand"]):
+        if target not in make_targets(project):
+            yield f"devcontainer.json: no make target {target}"
+    recommended = {*editor_file(project, ".vscode/extensions.json")["recommendations"]}
+    if recommended != {*container["customizations"]["vscode"]["extensions"], "ms-vscode-remote.remote-containers"}:
+        yield "devcontainer.json: other extensions than in extensions.json"
 
 
 YOU_ARE_HERE = ("README.md", "docs/guide.md")
@@ -226,6 +334,7 @@ CHECKS: list[Check] = [
     choices_that_are_off_are_not_mentioned,
     dependencies_are_used_and_declared,
     pages_name_what_exists,
+    editor_files_name_what_exists,
     map_is_complete,
     solo_is_small,
     functions_fit_on_a_screen,

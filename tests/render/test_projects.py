@@ -88,9 +88,25 @@ def paths(projects: dict[str, Project], pattern: str) -> list[Path]:
     return list(distinct.values())
 
 
+SCHEMAS = ROOT / "tests" / "render" / "schemas"
+EDITOR_FILES = [
+    ".devcontainer/devcontainer.json",
+    ".vscode/extensions.json",
+    ".vscode/launch.json",
+    ".vscode/settings.json",
+    ".vscode/tasks.json",
+]
+
+
+def schema_check(file: str) -> list[str]:
+    """Of only the keys that are used here, so that a misspelt one is seen."""
+    return ["check-jsonschema", "--schemafile", str(SCHEMAS / f"{Path(file).stem}.schema.json")]
+
+
 @pytest.mark.parametrize(
     ("pattern", "command"),
     [
+        *((file, schema_check(file)) for file in EDITOR_FILES),
         (".github/workflows/*.yml", ["check-jsonschema", "--builtin-schema", "vendor.github-workflows"]),
         (".github/dependabot.yml", ["check-jsonschema", "--builtin-schema", "vendor.dependabot"]),
         (".gitlab-ci.yml", ["check-jsonschema", "--builtin-schema", "vendor.gitlab-ci"]),
@@ -151,6 +167,8 @@ def test_this_repository_is_in_order() -> None:
     workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
     run_tool(BIN / "check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows, cwd=ROOT)
     run_tool(BIN / "shellcheck", ".ci/run", cwd=ROOT)
+    for file in EDITOR_FILES:
+        run_tool(BIN / schema_check(file)[0], *schema_check(file)[1:], file, cwd=ROOT)
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         text = page.read_text("utf-8")

@@ -141,7 +141,13 @@ def test_any_line_of_text_gives_a_valid_project(text: str, tmp_path: Path) -> No
     metadata = tomllib.loads((project.path / "pyproject.toml").read_text("utf-8"))["project"]
     assert (metadata["description"], metadata["authors"][0]["name"]) == (text, text)
     assert f"Copyright (c) {text}\n" in (project.path / "LICENSE").read_text("utf-8")
-    yours = ("README.md", "LICENSE", "pyproject.toml", ".copier-answers.yml", ".devcontainer")  # where the text itself stands
+    yours = (
+        "README.md",
+        "LICENSE",
+        "pyproject.toml",
+        ".copier-answers.yml",
+        ".devcontainer",
+    )  # where the text itself stands
     assert not [line for line in (*everything_parses(project), *text_is_clean(project)) if not line.startswith(yours)]
     assert {path.name for path in (project.path / "src").iterdir()} == {project.package}
 

@@ -1,7 +1,7 @@
 """Run the `hardware` command on GPUs that PyTorch is made to see. Runs in a project's environment.
 
-    fake_gpus.py PACKAGE '[[free, total, major, minor], ...]' 'sm_80 sm_90'       GiB; compute capability; the build's
-    fake_gpus.py PACKAGE '[]' '' FILE...                                          only these files of the driver exist
+fake_gpus.py PACKAGE '[[free, total, major, minor], ...]' 'sm_80 sm_90'       GiB; compute capability; the build's
+fake_gpus.py PACKAGE '[]' '' FILE...                                          only these files of the driver exist
 """
 
 import json

@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from .errors import UserError
 from .images import SUFFIXES, ImageError, read_image
 from .predictor import Predictor, encode
 from .run import find_run
-from .signature import Input, Output
+from .signature import Input, Output, Signature
 
 Example = tuple[str, dict[str, Any]]
 BATCH = 64
@@ -114,5 +114,20 @@ def print_row(name: str, outputs: dict[str, NDArray[Any]], signature: tuple[Outp
 
 def label(item: Output, probabilities: NDArray[Any]) -> Any:
     """The most probable label, or the list of them along the other axes."""
-    names = item.names or tuple(map(str, range(probabilities.shape[-1])))
-    return np.asarray(names)[probabilities.argmax(-1)].tolist()
+    return name_labels(item, probabilities.argmax(-1))
+
+
+def name_labels(item: Output, indices: NDArray[Any]) -> Any:
+    """The label of an index, or the list of them; -1 stands for none."""
+    names = item.names or tuple(map(str, range(int(indices.max(initial=0)) + 1)))
+    return np.asarray((*names, "-"))[indices].tolist()
+
+
+def true_label(signature: Signature, item: Output, example: Mapping[str, NDArray[Any]]) -> Any:
+    """What an example says of an output of probabilities: its label or list of them; None where nothing fits."""
+    for name in example.keys() - {taken.name for taken in signature.inputs}:
+        target, count = example[name], len(item.names) or np.inf
+        fits = item.kind == "probabilities" and target.ndim == len(item.shape) - 1 and target.dtype.kind in "iu"
+        if fits and target.min(initial=0) >= -1 and target.max(initial=0) < count:
+            return name_labels(item, target)
+    return None

@@ -21,7 +21,10 @@ class Predictor:
 
     def __init__(self, folder: Path) -> None:
         description = _read_description(folder / "model.json")
-        self.signature = Signature.from_dict(description)
+        try:
+            self.signature = Signature.from_dict(description)
+        except (AttributeError, TypeError) as error:
+            raise UserError(f"{folder / 'model.json'}: is not the description of a model ({error})") from None
         self.facts: dict[str, Any] = description["facts"]
         try:
             self.session = ort.InferenceSession(folder / "model.onnx", providers=ort.get_available_providers())

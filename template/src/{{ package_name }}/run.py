@@ -172,11 +172,20 @@ def find_run(path: Path | None, needs: str = "config.yaml", runs_dir: str | None
         if not (path / needs).is_file():
             raise UserError(f"{path}: holds no {needs}, so it is not a run that can be used here")
         return Run(path)
-    folder = Path(runs_dir or os.environ.get(f"{__package__.upper()}__RUNS_DIR", "runs"))
-    found = list(folder.glob(f"*/*/{needs}"))
+    found = list_runs(needs, runs_dir)
     if not found:
-        raise UserError(f"{folder}: no run with {needs} yet; start one: python -m {__package__} train")
-    return Run(max(found, key=lambda file: (file.stat().st_mtime, file)).parents[needs.count("/")])
+        raise UserError(f"{_folder(runs_dir)}: no run with {needs} yet; start one: python -m {__package__} train")
+    return found[0]
+
+
+def list_runs(needs: str = "config.yaml", runs_dir: str | None = None) -> list[Run]:
+    """Every run that has the file `needs`; where it is newest comes first."""
+    found = sorted(_folder(runs_dir).glob(f"*/*/{needs}"), key=lambda file: (file.stat().st_mtime, file), reverse=True)
+    return [Run(file.parents[needs.count("/")]) for file in found]
+
+
+def _folder(runs_dir: str | None) -> Path:
+    return Path(runs_dir or os.environ.get(f"{__package__.upper()}__RUNS_DIR", "runs"))
 
 
 def record_start(run: Run, config: "Config", hardware: dict[str, object], data_version: str) -> None:

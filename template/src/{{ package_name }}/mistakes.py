@@ -1,0 +1,60 @@
+"""The examples that a model does worst on, whatever its task: for the demo and for notebooks."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import data
+from .backend import Model, inference, run_model, to_numpy, to_tensors
+from .checkpoint import load_model
+from .contract import BaseTask, Batch, Examples
+from .errors import UserError
+from .loading import read_batches
+from .run import Run
+
+BATCH = 64
+
+
+class Mistake(NamedTuple):
+    """An example, by its number in the split, and what the model makes of it; no array has the batch's axis."""
+
+    number: int
+    example: dict[str, NDArray[Any]]
+    outputs: dict[str, NDArray[Any]]
+    loss: float
+
+
+def find_mistakes(run: Run, split: str = "test", limit: int = 24, among: int = 2000) -> list[Mistake]:
+    """The `limit` examples of highest loss, the highest first, among so many that are spread over the split."""
+    config, task, model, _ = load_model(run, "best")
+    if not task.examples_are_independent:
+        raise UserError("task.py: where losses compare examples, none has a loss of its own")
+    examples: Examples = getattr(data.build_datasets(config.data), split)
+    if len(examples) == 0:
+        raise UserError(f"data: the {split} split is empty")
+    indices = np.unique(np.linspace(0, len(examples) - 1, among, dtype=np.int64))
+    parts = [indices[start : start + BATCH] for start in range(0, len(indices), BATCH)]
+    mistakes = []
+    with inference(model):
+        batches = read_batches(examples, parts, None, config.trainer.read_workers)
+        losses = [loss for arrays in batches for loss in compute_losses(task, model, arrays)]
+        for place in np.argsort(losses)[::-1][:limit]:  # NaN comes first
+            example = examples.read(indices[place : place + 1], None)  # alone it has its own length
+            inputs = to_tensors({item.name: example[item.name] for item in task.signature().inputs})
+            outputs = {name: to_numpy(value)[0] for name, value in task.predict(model, inputs).items()}
+            arrays = {name: array[0] for name, array in example.items()}
+            mistakes.append(Mistake(int(indices[place]), arrays, outputs, losses[place]))
+    return mistakes
+
+
+def compute_losses(task: BaseTask, model: Model, arrays: Batch) -> list[float]:
+    """The loss of each example of a batch, as if it were alone."""
+    batch = to_tensors(arrays)
+    outputs = run_model(model, batch)
+    losses = []
+    for row in range(len(next(iter(arrays.values())))):
+        alone = ({name: tensor[row : row + 1] for name, tensor in part.items()} for part in (outputs, batch))
+        loss = task.compute_loss(*alone)
+        losses.append(float(loss.total) / max(float(loss.count), 1e-9))
+    return losses

@@ -1,0 +1,84 @@
+"""The demo of other tasks: a form by the kinds of the model's inputs, with the answers of the command line."""
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+from owners import TASKS, install
+from workspace import Workspace
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """A project for one of the tasks, with an exported model that has learned a little."""
+    project = install(request.param, tmp_path_factory.mktemp(request.param) / "project")
+    project.cli("export", project.train("short", "--trainer.max-epochs", "1"))
+    return project
+
+
+def examples(project: Workspace) -> list[dict[str, Any]]:
+    lines = project.script("write_examples.py", project.package).stdout.splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def predicted(project: Workspace, line: dict[str, Any]) -> dict[str, Any]:
+    """What `predict` prints."""
+    (project.path / "line.jsonl").write_text(json.dumps(line) + "\n", "utf-8")
+    answer: dict[str, Any] = json.loads(project.cli("predict", "line.jsonl", "--format", "jsonl").stdout)
+    return answer
+
+
+def test_the_form_answers_as_the_command_line_does(project: Workspace) -> None:
+    for line in examples(project)[:2]:
+        field = line.get("columns") or line["text"]
+        shown = json.loads(project.script("write_answers.py", project.path / "app/main.py", json.dumps(field)).stdout)
+        answer = predicted(project, line)
+        if "columns" in line:
+            assert shown["metrics"] == [f"{answer['target'][0]:.4g}"]
+        else:
+            assert " ".join(answer["label"]) in shown["text"]
+
+
+def test_the_projects_own_test_of_the_demo_holds(project: Workspace) -> None:
+    project.run(project.python, "-m", "pytest", "-q", "tests/test_demo.py")
+
+
+def test_a_damaged_description_is_one_line(project: Workspace) -> None:
+    description = project.run_dir("short") / "model.json"
+    whole = description.read_bytes()
+    try:
+        for damaged in (whole[:100], b"[]", whole.replace(b'"kind"', b'"kin"')):
+            description.write_bytes(damaged)
+            os.utime(description)
+            code = (
+                "from streamlit.testing.v1 import AppTest;"
+                f"app = AppTest.from_file({str(project.path / 'app/main.py')!r}, default_timeout=120).run();"
+                "assert not app.exception; print(app.error[0].value)"
+            )
+            assert "model.json: " in project.run(project.python, "-c", code).stdout
+    finally:
+        description.write_bytes(whole)
+
+
+LOSSES = """
+import json
+from pathlib import Path
+from {package}.mistakes import find_mistakes
+from {package}.run import Run
+found = find_mistakes(Run(Path("{run}")), limit=10**6)
+print(json.dumps([[m.loss, len(m.example["text"]) if "text" in m.example else 1] for m in found]))
+"""
+
+
+def test_the_losses_of_all_examples_make_the_loss_of_the_split(project: Workspace) -> None:
+    run = project.run_dir("short")
+    found = json.loads(project.run(project.python, "-c", LOSSES.format(package=project.package, run=run)).stdout)
+    losses, weights = zip(*found, strict=True)
+    assert len(losses) == len(examples(project))
+    assert list(losses) == sorted(losses, reverse=True)
+    project.cli("evaluate", run)
+    expected = json.loads((run / "evaluation/test/metrics.json").read_text("utf-8"))["loss"]
+    mean = sum(loss * weight for loss, weight in found) / sum(weights)
+    assert mean == pytest.approx(expected, rel=1e-4)
