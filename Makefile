@@ -2,8 +2,9 @@
 #   DEMO_DIR   where `make demo` generates its project
 #   ARGS       passed on to pytest:   make test-render ARGS="-k hostile"
 DEMO_DIR ?= demo-project
-# What the constraints hold torch at; the whole set is tested together.
+# What the constraints hold the frameworks at; the whole set is tested together.
 TORCH ?= torch==2.13.0
+TENSORFLOW ?= 2.21.0
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/mlstack
 SYSTEM_UV := $(shell command -v uv 2>/dev/null)
 # The tools' environment: shared by all checkouts, made anew when its requirements change.
@@ -61,9 +62,12 @@ lint: $(ENV)/.ready ## Check style and types of this repository
 # Universal: every Python and system. Without the packages of CUDA, which each build of torch pins itself.
 constraints: $(ENV)/.ready ## Bring template/constraints.txt to the newest versions
 	rm -rf $(CACHE)/constraints
-	$(ENV)/bin/copier copy --quiet --defaults --vcs-ref HEAD --data python_version=3.11 . $(CACHE)/constraints
-	echo "$(TORCH)" | UV_FIND_LINKS= $(UV) pip compile --quiet --universal --all-extras --no-header --no-annotate --constraints - \
-		--upgrade $(CACHE)/constraints/pyproject.toml > $(CACHE)/constraints/new.txt
+	for framework in pytorch tensorflow; do \
+		$(ENV)/bin/copier copy --quiet --defaults --vcs-ref HEAD --data python_version=3.11 --data framework=$$framework \
+			. $(CACHE)/constraints/$$framework || exit 1; done
+	printf '%s\n' "$(TORCH)" $(if $(TENSORFLOW),tensorflow==$(TENSORFLOW) tensorflow-cpu==$(TENSORFLOW)) | UV_FIND_LINKS= $(UV) pip compile \
+		--quiet --universal --all-extras --no-header --no-annotate --constraints - \
+		--upgrade $(CACHE)/constraints/*/pyproject.toml > $(CACHE)/constraints/new.txt
 	{ echo "# The versions that were tested together. Your own go into constraints.local.txt (docs/guide.md)."; \
 		grep -Ev '^(nvidia|cuda|triton)' $(CACHE)/constraints/new.txt; } > template/constraints.txt
 

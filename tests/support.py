@@ -33,9 +33,9 @@ def template_source() -> Path:
 
 
 def setup_env() -> dict[str, str]:
-    """The environment for `make setup`, with PyTorch's CPU build.
+    """The environment for `make setup`, with the framework's CPU build.
 
-    It comes from a folder of wheels where pip is configured with one, else from PyTorch's own index.
+    PyTorch's comes from a folder of wheels where pip is configured with one, else from PyTorch's own index.
     """
     env = dict(os.environ, UV_PYTHON=sys.executable)
     # MAKEFLAGS carries the ARGS of this repository's make; without compiled files a start of PyTorch takes twice as long.
@@ -44,6 +44,7 @@ def setup_env() -> dict[str, str]:
     if "UV_FIND_LINKS" not in env:
         env["UV_FIND_LINKS"] = env.get("PIP_FIND_LINKS") or pip_setting("global.find-links")
     env.setdefault("TORCH_BACKEND", "" if env.get("UV_FIND_LINKS") else "cpu")
+    env.setdefault("TF_BUILD", "cpu")
     return env
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from .errors import UserError
 from .files import write_json, write_text
-from .framework import CHECKPOINT_SUFFIX
+from .framework import CHECKPOINT_SUFFIX, RESTART_COUNT
 
 if TYPE_CHECKING:
     from .config import Config
@@ -96,7 +96,7 @@ def _check_that_it_can_go_on(run: Run, config: "Config") -> None:
             raise UserError(f"{key}: cannot change while {run.path} goes on; start a new run instead")
     if status.get("status") == "running" and status.get("host") == socket.gethostname() and _is_alive(status["pid"]):
         raise UserError(f"{run.path}: process {status['pid']} is training it; if not, delete its status.json")
-    if "error" in status and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0:
+    if "error" in status and int(os.environ.get(RESTART_COUNT, "0")) > 0:
         raise UserError("", exit_code=1)  # the first attempt has said why; another would end the same way
     if run.checkpoint("best").is_file() and not run.checkpoint("last").is_file():
         raise UserError(f"{run.checkpoint('last')}: is missing, so the run cannot go on; start a new run")

@@ -63,6 +63,10 @@ def without_gradient(
     return [name for name, gradient in zip(weights, gradients, strict=True) if gradient is None]
 
 
+def trainable_weights(model: Model) -> dict[str, NDArray[Any]]:
+    return {name: to_numpy(weight) for name, weight in model.named_parameters() if weight.requires_grad}
+
+
 def run_model(model: Model, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     outputs: dict[str, Tensor] = model(batch)
     return outputs

@@ -3,3 +3,4 @@
 NAME = "PyTorch"
 CHECKPOINT_SUFFIX = ".pt"
 EXPORT_FORMATS = ("onnx", "pt2", "torchscript")
+RESTART_COUNT = "TORCHELASTIC_RESTART_COUNT"  # where torchrun says how often it has started the processes anew

@@ -55,6 +55,10 @@ def without_gradient(
     return [variable.path for variable, gradient in pairs if gradient is None]
 
 
+def trainable_weights(model: Model) -> dict[str, NDArray[Any]]:
+    return {f"{i}.{variable.name}": variable.numpy() for i, variable in enumerate(model.trainable_variables)}
+
+
 def run_model(model: Model, batch: dict[str, Tensor], training: bool = False) -> dict[str, Tensor]:
     """The model's outputs, in float32 whatever precision it computes in."""
     wanted = getattr(model, "input", None)  # of a functional model, which warns of what it does not take

@@ -12,6 +12,7 @@ from types import ModuleType
 NAME = "TensorFlow"
 CHECKPOINT_SUFFIX = ".npz"
 EXPORT_FORMATS = ("onnx", "savedmodel")
+RESTART_COUNT = "RESTART_COUNT"  # where a launcher may say how often it has started the process anew
 
 os.environ["KERAS_BACKEND"] = "tensorflow"
 
