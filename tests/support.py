@@ -113,14 +113,14 @@ def render(dest: Path, **answers: Any) -> Project:
 
 
 @cache
-def shared_project() -> Project:
-    """A default project with its environment, kept between test runs and made anew when its requirements change.
+def shared_project(framework: str = "pytorch") -> Project:
+    """A framework's default project with its environment, kept between test runs and made anew when its needs change.
 
     For checks that need a project's dependencies but not its own installation: mypy, or a package found
     through PYTHONPATH.
     """
     with TemporaryDirectory(prefix="mlstack-shared-") as folder:
-        fresh = render(Path(folder) / "project")
+        fresh = render(Path(folder) / "project", framework=framework)
         key = sha256(sys.version.encode())
         for name in ("pyproject.toml", "constraints.txt", "Makefile"):
             key.update((fresh.path / name).read_bytes())
