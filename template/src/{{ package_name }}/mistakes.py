@@ -1,4 +1,4 @@
-"""The examples that a model does worst on, whatever its task: for the demo and for notebooks."""
+"""The examples that a model does worst on, whatever its task."""
 
 from typing import Any, NamedTuple
 
