@@ -99,7 +99,13 @@ def has_ddp(project: Project) -> bool:
 
 # What a distribution is imported as, where that is not its name.
 IMPORTED_AS = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn", "onnx": "torch"}
-IMPORTED_AS |= {"tensorflow-cpu": "tensorflow", "onnxscript": "torch", "types-PyYAML": "yaml", "types-tqdm": "tqdm", "ipykernel": "nbclient"}
+IMPORTED_AS |= {
+    "tensorflow-cpu": "tensorflow",
+    "onnxscript": "torch",
+    "types-PyYAML": "yaml",
+    "types-tqdm": "tqdm",
+    "ipykernel": "nbclient",
+}
 
 
 def imports(project: Project, folder: str) -> set[str]:
@@ -120,7 +126,9 @@ def dependencies_are_used_and_declared(project: Project) -> Iterator[str]:
     everywhere = code | imports(project, "tests") | imports(project, "app")
     tools = "".join(text for name, text in texts(project) if name in ("Makefile", ".pre-commit-config.yaml"))
     plain = re.compile(r"[\w-]+")  # without a marker
-    extras = {extra: [plain.match(name)[0] for name in names] for extra, names in metadata["optional-dependencies"].items()}  # type: ignore[index]
+    extras = {
+        extra: [plain.match(name)[0] for name in names] for extra, names in metadata["optional-dependencies"].items()
+    }  # type: ignore[index]
     extras["train"] += extras.get("cpu", []) + extras.get("cuda", [])
     declared = {IMPORTED_AS.get(name, name.replace("-", "_")) for name in metadata["dependencies"] + extras["train"]}
     for name in metadata["dependencies"] + extras["train"]:

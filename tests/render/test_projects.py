@@ -71,7 +71,7 @@ TWINS = "backend checkpoint distributed export framework hardware model task tra
 # Where the two frameworks may differ: their twins, how each is installed, what is said of it, and DDP.
 MAY_DIFFER = {f"src/wing_spans/{name}.py" for name in TWINS.split()}
 MAY_DIFFER |= {".copier-answers.yml", ".github/workflows/ci.yml", ".vscode/launch.json", ".vscode/tasks.json"}
-MAY_DIFFER |= {".dockerignore", "Dockerfile", "Makefile", "docs/guide.md", "pyproject.toml"}
+MAY_DIFFER |= {".dockerignore", "Dockerfile", "Makefile", "docs/guide.md", "mypy.ini", "pyproject.toml"}
 ONLY_WITH_DDP = {"launch/ddp.sh", "tests/test_distributed.py"}
 
 

@@ -82,9 +82,7 @@ def test_choices_are_asked_with_review_and_always_recorded(
 
     monkeypatch.setattr("copier._main.unsafe_prompt", answer)
     copier.run_copy(str(template_source()), tmp_path / "project", quiet=True)
-    assert asked == [
-        name for name in QUESTIONS if name not in HIDDEN | {"fixed"} and (review or name not in CHOICES)
-    ]
+    assert asked == [name for name in QUESTIONS if name not in HIDDEN | {"fixed"} and (review or name not in CHOICES)]
     recorded = {name for name in Project(tmp_path / "project").answers if not name.startswith("_")}
     assert recorded == QUESTIONS.keys() - HIDDEN
 

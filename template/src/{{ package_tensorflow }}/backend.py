@@ -1,9 +1,10 @@
 """The few names by which shared code reaches TensorFlow and Keras."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from keras import Model as Model
@@ -13,9 +14,11 @@ from tensorflow import Tensor as Tensor
 from .errors import UserError
 
 if TYPE_CHECKING:
-    from .contract import Loss
+    from .contract import BaseTask
 
 Device = str
+
+keras.config.disable_traceback_filtering()  # errors as they are, without a page of arguments
 
 
 def to_tensors(batch: Mapping[str, NDArray[Any]], device: Device = "cpu") -> dict[str, Tensor]:
@@ -38,21 +41,25 @@ def place(model: Model, device: Device) -> Model:
     return model
 
 
-def without_gradient(
-    model: Model,
-    compute_loss: Callable[[dict[str, Tensor], dict[str, Tensor]], "Loss"],
-    batch: Mapping[str, NDArray[Any]],
-) -> list[str]:
-    """The names of the trainable weights that the loss, in training, does not depend on; leaves the model as it was."""
-    tensors = to_tensors(batch)
-    before = [variable.numpy() for variable in model.non_trainable_variables]
-    with tf.GradientTape() as tape:
-        total = compute_loss(run_model(model, tensors, training=True), tensors).total
-    gradients = tape.gradient(total, model.trainable_variables)
-    for variable, value in zip(model.non_trainable_variables, before, strict=True):
-        variable.assign(value)
-    pairs = zip(model.trainable_variables, gradients, strict=True)
-    return [variable.path for variable, gradient in pairs if gradient is None]
+def without_gradient(model: Model, task: "BaseTask", batch: Mapping[str, NDArray[Any]]) -> list[str]:
+    """The names of the trainable weights that the loss, in training, does not depend on.
+
+    Makes the graphs of training, evaluation and prediction and runs none, so that code which needs values fails here.
+    """
+    unused: list[str] = []
+
+    def trace(tensors: dict[str, Tensor]) -> None:
+        with tf.GradientTape() as tape:
+            total = task.compute_loss(run_model(model, tensors, training=True), tensors).total
+        gradients = tape.gradient(total, model.trainable_variables)
+        pairs = zip(model.trainable_variables, gradients, strict=True)
+        unused.extend(variable.path for variable, gradient in pairs if gradient is None)
+        task.compute_sums(run_model(model, tensors), tensors)
+        task.predict(model, {item.name: tensors[item.name] for item in task.signature().inputs})
+
+    specs = {name: tf.TensorSpec([None, *array.shape[1:]], array.dtype) for name, array in batch.items()}
+    tf.function(trace, input_signature=[specs], autograph=False).get_concrete_function()
+    return unused
 
 
 def trainable_weights(model: Model) -> dict[str, NDArray[Any]]:

@@ -23,7 +23,7 @@ TOLERANCE = 1e-4
 Arrays = dict[str, NDArray[Any]]
 
 
-class Prediction(tf.Module):  # type: ignore[misc]
+class Prediction(tf.Module):
     """Task.predict as a graph: tensors by the names of the signature's inputs and outputs."""
 
     def __init__(self, task: BaseTask, model: Model, signature: Signature) -> None:
