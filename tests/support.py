@@ -38,7 +38,7 @@ def setup_env() -> dict[str, str]:
     PyTorch's comes from a folder of wheels where pip is configured with one, else from PyTorch's own index.
     """
     env = dict(os.environ, UV_PYTHON=sys.executable)
-    # MAKEFLAGS carries the ARGS of this repository's make; without compiled files a start of PyTorch takes twice as long.
+    # MAKEFLAGS carries the ARGS of this repository's make; without compiled files a start takes twice as long.
     for name in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "MAKEFLAGS", "MAKEOVERRIDES", "ARGS"):
         env.pop(name, None)
     if "UV_FIND_LINKS" not in env:

@@ -125,10 +125,11 @@ def dependencies_are_used_and_declared(project: Project) -> Iterator[str]:
     code = imports(project, "src")
     everywhere = code | imports(project, "tests") | imports(project, "app")
     tools = "".join(text for name, text in texts(project) if name in ("Makefile", ".pre-commit-config.yaml"))
-    plain = re.compile(r"[\w-]+")  # without a marker
+    plain = re.compile(r"[\[;].*")  # an extra, a marker
     extras = {
-        extra: [plain.match(name)[0] for name in names] for extra, names in metadata["optional-dependencies"].items()
-    }  # type: ignore[index]
+        extra: [plain.sub("", name).strip() for name in names]
+        for extra, names in metadata["optional-dependencies"].items()
+    }
     extras["train"] += extras.get("cpu", []) + extras.get("cuda", [])
     declared = {IMPORTED_AS.get(name, name.replace("-", "_")) for name in metadata["dependencies"] + extras["train"]}
     for name in metadata["dependencies"] + extras["train"]:

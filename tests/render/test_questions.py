@@ -243,10 +243,10 @@ def test_what_is_fixed_for_life_is_not_updated(framework: str, template: Path, t
     copier.run_copy(str(template), tmp_path / "project", {"framework": framework}, defaults=True, quiet=True)
     commit_all(tmp_path / "project")
     other = "tensorflow" if framework == "pytorch" else "pytorch"
-    program = Path(sys.executable).parent / "copier"
+    program = str(Path(sys.executable).parent / "copier")
     for change in (f"framework={other}", "package_name=another"):
-        for command in ("update", "recopy"):
-            words = [program, command, "--defaults", "--overwrite", "--data", change]
+        for command in (["update"], ["recopy", "--overwrite"]):
+            words = [program, *command, "--defaults", "--data", change]
             done = subprocess.run(words, cwd=tmp_path / "project", capture_output=True, text=True)
             assert done.returncode != 0
             line = done.stderr.splitlines()[-1]

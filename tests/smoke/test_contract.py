@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from owners import TASKS, install
-from workspace import HERE, Workspace
+from workspace import FRAMEWORKS, HERE, Workspace
 
 Answer = dict[str, str | int]
 
@@ -524,15 +524,21 @@ EXCEPTIONS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def pristine(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Workspace]:
-    return {task: install(task, tmp_path_factory.mktemp(task) / "project") for task in TASKS}
+@pytest.fixture(scope="module", params=FRAMEWORKS)
+def framework(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
 
 
 @pytest.fixture(scope="module")
-def run_check(pristine: dict[str, Workspace]) -> Iterator[Callable[[Workspace], Answer]]:
+def pristine(framework: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Workspace]:
+    return {task: install(task, tmp_path_factory.mktemp(task) / "project", framework) for task in TASKS}
+
+
+@pytest.fixture(scope="module")
+def run_check(framework: str, pristine: dict[str, Workspace]) -> Iterator[Callable[[Workspace], Answer]]:
     project = pristine["tabular"]
-    command = [str(project.python), str(HERE / "check_server.py"), project.package]
+    command = [str(project.python), str(HERE / "check_server.py"), project.package, framework]
     environment = project.env | {"PYTHONPATH": ""}
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdin and server.stdout
