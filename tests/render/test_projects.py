@@ -25,7 +25,8 @@ Dockerfile LICENSE Makefile README.md constraints.txt docs/guide.md mypy.ini pyp
 PACKAGE = """
 __init__.py __main__.py backend.py check.py checkpoint.py cli.py config.py contract.py data.py distributed.py errors.py
 files.py evaluate.py export.py framework.py hardware.py images.py loading.py model.py predict.py predictor.py
-progress.py run.py schedule.py schema.py section.py seeds.py settings.py signature.py task.py tracking/__init__.py train.py
+progress.py run.py schedule.py schema.py section.py seeds.py settings.py signature.py task.py tracking/__init__.py
+train.py
 """
 APP = "canvas.py inputs.py main.py mistakes.py outputs.py predict.py runs.py"
 CONFIGS = "baseline.yaml debug-one-step.yaml debug-overfit.yaml debug-profile.yaml image-folder.yaml"

@@ -131,13 +131,14 @@ def _explain_owner_error(error: Exception) -> str | None:
     problem = f"got {type(error).__name__}: {error}"
     if isinstance(error, SyntaxError) and Path(error.filename or "").name in OWNERS:
         return f"{Path(error.filename or '').name}: must be valid Python, {problem}"
-    if isinstance(error, NotImplementedError) and error.args:
-        return f"task.py: Task must have {error.args[0]}, got none"
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, NotImplementedError) and Path(frames[-1].filename).name == "contract.py":
+        return f"task.py: Task must have {error}, got none"
     if isinstance(error, (AttributeError, ImportError)):
         for name in OWNERS:  # such as "module 'package.data' has no attribute 'build_datasets'"
             if f"'{__package__}.{name.removesuffix('.py')}'" in str(error):
                 return f"{name}: the file must have all that contract.py names, {problem}"
-    for frame in traceback.extract_tb(error.__traceback__):
+    for frame in frames:
         file = Path(frame.filename)
         if file.parent == Path(__file__).parent and file.name in OWNERS:
             return f"{file.name}: {'the file' if frame.name == '<module>' else frame.name} must run, {problem}"

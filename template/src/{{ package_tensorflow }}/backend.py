@@ -1,5 +1,6 @@
 """The few names by which shared code reaches TensorFlow and Keras."""
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 Device = str
 
 keras.config.disable_traceback_filtering()  # errors as they are, without a page of arguments
+warnings.filterwarnings("ignore", "Layer .* looks like it has unbuilt state")  # said before an error in `call`
 
 
 def to_tensors(batch: Mapping[str, NDArray[Any]], device: Device = "cpu") -> dict[str, Tensor]:

@@ -15,21 +15,26 @@ def main(args: argparse.Namespace) -> None:
     device = choose_device("auto")
     print(f"TensorFlow {tf.__version__} on {device}, {os.cpu_count()} CPU cores, {memory()}")
     print(f"precision {choose_precision('auto', device)}: {why(device)}")
-    for index, gpu in enumerate(gpus()):
-        print(f"cuda:{index} {describe_gpu(gpu)}")
-        built = list(tf.sysconfig.get_build_info().get("cuda_compute_capabilities", []))
-        if not has_kernels(capability(gpu), built):
-            print(f"  this build has no kernels for it (only {', '.join(built)}); it starts slowly, or not at all")
     memories = read_memories()
-    idle = [index for index, (free, total) in memories.items() if free > 0.9 * total]
-    for index, (free, total) in memories.items():
-        print(f"GPU {index}: {free / 1024:.1f} of {total / 1024:.1f} GiB free, {'free' if index in idle else 'in use'}")
-    if memories and gpus():
+    idle = [index for index, gpu in enumerate(gpus()) if describe(index, gpu, memories)]
+    if gpus():
         print(f"free GPUs: {', '.join(map(str, idle)) or 'none'}")
-    if gpus() and 0 < len(idle) < len(memories):
+    if 0 < len(idle) < len(gpus()):
         print(f"  train on one of these: CUDA_VISIBLE_DEVICES={idle[0]}")
     if device == "cpu" and (hint := unused_gpu()):
         print(hint)
+
+
+def describe(index: int, gpu: tf.config.PhysicalDevice, memories: list[tuple[int, int]]) -> bool:
+    """Print what there is to know about a GPU; returns whether nobody else uses it."""
+    free, total = memories[index] if index < len(memories) else (0, 0)
+    idle = free > 0.9 * total
+    sizes = f", {free / 1024:.1f} of {total / 1024:.1f} GiB free, {'free' if idle else 'in use'}" if total else ""
+    print(f"cuda:{index} {describe_gpu(gpu)}{sizes}")
+    architectures = list(tf.sysconfig.get_build_info().get("cuda_compute_capabilities", []))
+    if not has_kernels(capability(gpu), architectures):
+        print(f"  this build has no kernels for it (only {', '.join(architectures)}): it needs another TensorFlow")
+    return idle
 
 
 def memory() -> str:
@@ -47,10 +52,10 @@ def why(device: str) -> str:
 
 def has_kernels(version: tuple[int, int], architectures: list[str]) -> bool:
     """Whether a build for these architectures runs on a GPU: the same major version, no later minor, or PTX."""
-    if version == (0, 0) or not architectures:  # AMD, which names its devices otherwise
-        return True
     for architecture in architectures:
         kind, _, number = architecture.partition("_")
+        if not number.isdigit():  # gfx..., of ROCm, which names its devices otherwise
+            return True
         built = divmod(int(number), 10)
         if (kind == "sm" and built[0] == version[0] and built[1] <= version[1]) or (
             kind == "compute" and built <= version
@@ -59,15 +64,16 @@ def has_kernels(version: tuple[int, int], architectures: list[str]) -> bool:
     return False
 
 
-def read_memories() -> dict[int, tuple[int, int]]:
-    """Free and total MiB of each NVIDIA GPU, as its driver says."""
+def read_memories() -> list[tuple[int, int]]:
+    """Free and total MiB of each NVIDIA GPU that may be used, as its driver says; none where it says nothing."""
     query = ["nvidia-smi", "--query-gpu=index,memory.free,memory.total", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    rows = [[int(cell) for cell in line.split(",")] for line in done.stdout.splitlines()]
-    return {index: (free, total) for index, free, total in rows}
+        rows = [tuple(int(cell) for cell in line.split(",")) for line in done.stdout.splitlines()]
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(str(row[0]) for row in rows))
+        return [(free, total) for index, free, total in rows if str(index) in visible.split(",")]
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return []
 
 
 def unused_gpu() -> str:
