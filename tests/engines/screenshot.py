@@ -26,8 +26,9 @@ def main() -> None:
             page.get_by_text("The prediction appears here.").wait_for()
             draw(page, SEVEN)
             expect(page.get_by_test_id("stMetricValue")).to_have_text("7", timeout=60_000)
+            page.locator("[data-testid=stVegaLiteChart] :is(canvas, svg)").wait_for()
             page.mouse.move(0, 0)
-            page.wait_for_timeout(1000)  # charts grow and shadows fade
+            page.wait_for_timeout(1000)  # shadows fade
             png = page.screenshot()
     if len(png) > MAX_BYTES:
         sys.exit(f"error: the picture has {len(png)} bytes, more than {MAX_BYTES}")

@@ -129,9 +129,9 @@ def test_curves_of_the_runs_are_shown(page: "Page") -> None:
 def test_mistakes_are_shown_as_pictures(page: "Page") -> None:
     page.get_by_role("link", name="Mistakes").click()
     page.get_by_text("predicted").nth(23).wait_for()
-    pictures = page.locator("[data-testid=stMain] img")
-    assert pictures.count() == 24
-    assert all(pictures.evaluate_all("found => found.map(picture => picture.naturalWidth > 0)"))
+    page.locator("[data-testid=stMain] img").nth(23).wait_for()
+    loaded = "[...document.querySelectorAll('[data-testid=stMain] img')].filter(found => found.naturalWidth > 0)"
+    page.wait_for_function(f"{loaded}.length === 24")
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from typing import Any
 
 import pytest
@@ -33,6 +34,13 @@ def predicted(project: Workspace, line: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+def opened(project: Workspace, page: str, value: str) -> str:
+    """A value of one page of the demo, as an expression of `app`."""
+    file = str(project.path / "app" / page)
+    code = f"from streamlit.testing.v1 import AppTest; app = AppTest.from_file({file!r}, default_timeout=120).run()"
+    return project.run(project.python, "-c", f"{code}; assert not app.exception; print({value})").stdout
+
+
 def test_the_form_answers_as_the_command_line_does(project: Workspace) -> None:
     for line in examples(project)[:2]:
         field = line.get("columns") or line["text"]
@@ -48,6 +56,7 @@ def test_the_projects_own_test_of_the_demo_holds(project: Workspace) -> None:
     project.run(project.python, "-m", "pytest", "-q", "tests/test_demo.py")
 
 
+@pytest.mark.parametrize("project", ["tabular"], indirect=True)
 def test_a_damaged_description_is_one_line(project: Workspace) -> None:
     description = project.run_dir("short") / "model.json"
     whole = description.read_bytes()
@@ -55,14 +64,30 @@ def test_a_damaged_description_is_one_line(project: Workspace) -> None:
         for damaged in (whole[:100], b"[]", whole.replace(b'"kind"', b'"kin"')):
             description.write_bytes(damaged)
             os.utime(description)
-            code = (
-                "from streamlit.testing.v1 import AppTest;"
-                f"app = AppTest.from_file({str(project.path / 'app/main.py')!r}, default_timeout=120).run();"
-                "assert not app.exception; print(app.error[0].value)"
-            )
-            assert "model.json: " in project.run(project.python, "-c", code).stdout
+            assert "model.json: " in opened(project, "main.py", "app.error[0].value")
     finally:
         description.write_bytes(whole)
+
+
+@pytest.mark.parametrize("project", ["tabular"], indirect=True)
+def test_a_long_run_keeps_its_last_step_and_its_best_value(project: Workspace) -> None:
+    usual = {("train", "loss"): 1.0, ("val", "mean_loss"): 3.0, ("val", "accuracy"): 0.5}
+    best = {**usual, ("val", "mean_loss"): 2.75, ("val", "accuracy"): 0.75}
+    lines = [
+        {"step": step, "epoch": 0, "split": split, "name": name, "value": value, "time": 0}
+        for step in range(1, 2001)
+        for (split, name), value in (best if step == 777 else usual).items()
+    ]
+    run = project.run_dir("long")
+    run.mkdir()
+    try:
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (run / "metrics.jsonl").write_text(text + '{"step": 2001, "epo', "utf-8")
+        shown = json.loads(opened(project, "runs.py", "app.dataframe[0].value.to_json(orient='records')"))
+    finally:
+        shutil.rmtree(run)
+    assert {"run": "baseline/long", "status": "unknown", "steps": 2000}.items() <= shown[0].items()
+    assert (shown[0]["best mean_loss"], shown[0]["best accuracy"]) == (2.75, 0.75)
 
 
 LOSSES = """

@@ -125,8 +125,8 @@ def name_labels(item: Output, indices: NDArray[Any]) -> Any:
 
 def true_label(signature: Signature, item: Output, example: Mapping[str, NDArray[Any]]) -> Any:
     """What an example says of an output of probabilities: its label or list of them; None where nothing fits."""
-    for name in example.keys() - {taken.name for taken in signature.inputs}:
-        target, count = example[name], len(item.names) or np.inf
+    taken, count = {item.name for item in signature.inputs}, len(item.names) or np.inf
+    for target in (array for name, array in example.items() if name not in taken):
         fits = item.kind == "probabilities" and target.ndim == len(item.shape) - 1 and target.dtype.kind in "iu"
         if fits and target.min(initial=0) >= -1 and target.max(initial=0) < count:
             return name_labels(item, target)

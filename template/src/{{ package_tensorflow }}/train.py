@@ -48,6 +48,7 @@ class Loop:
     backward: Callable[..., tuple[Tensor, Tensor, Gradients]]  # these three are graphs
     update: Callable[[Gradients, float, float], None]
     eval_step: EvalStep
+    random_layers: int
     optimizer: keras.optimizers.Optimizer
     state: TrainState
     total_steps: int
@@ -133,6 +134,7 @@ def build_loop(config: Config, runtime: Runtime, run: Run) -> Loop:
         build_backward(runtime, task, model, optimizer, size),
         build_update(runtime, model, optimizer),
         runtime.build_eval_step(task, model),
+        len(random_states(model)),
         optimizer,
         state,
         total_steps,
@@ -256,9 +258,9 @@ def train_step(loop: Loop, batches: Sequence[Batch]) -> None:
 
 def step_seeds(loop: Loop, piece: int) -> np.ndarray:
     """A seed for each layer that draws random numbers, so that no state of theirs needs to be stored."""
-    count = len(random_states(loop.model))
-    seeds = [mix(loop.config.seed, loop.state.step, loop.runtime.rank, piece, i) >> 33 for i in range(count)]
-    return np.array([[seed, 0] for seed in seeds], np.int64).reshape(count, 2)
+    layers = range(loop.random_layers)
+    seeds = [[mix(loop.config.seed, loop.state.step, loop.runtime.rank, piece, i) >> 33, 0] for i in layers]
+    return np.array(seeds, np.int64).reshape(-1, 2)
 
 
 def finish_epoch(loop: Loop) -> None:
