@@ -39,8 +39,14 @@ class Runtime:
         """Seed what initial weights are drawn from."""
         keras.utils.set_random_seed(value)
 
+    def compile(self, function: Callable[..., T], *specs: object) -> Callable[..., T]:
+        """Make a graph of a function of tensors, compiled by XLA if asked."""
+        xla = self.compiled or None
+        graph: Callable[..., T] = tf.function(function, input_signature=specs, jit_compile=xla, autograph=False)
+        return graph
+
     def build_step(self, step: Callable[..., T], signature: Signature, *others: tf.TensorSpec) -> Callable[..., T]:
-        """Make a graph of a function of a batch, compiled by XLA if asked.
+        """Make a graph of a function of a batch.
 
         The batch and the axes that the task's signature names vary, without a second graph: numbers could
         then depend on which graph came first, and a run that goes on would not be the same to the bit.
@@ -50,8 +56,7 @@ class Runtime:
         def call(batch: Batch, *values: object) -> T:
             nonlocal graph
             if graph is None:
-                specs = (describe(batch, signature), *others)
-                graph = tf.function(step, input_signature=specs, jit_compile=self.compiled or None, autograph=False)
+                graph = self.compile(step, describe(batch, signature), *others)
             check_shapes(batch, signature)
             return graph(batch, *values)
 

@@ -14,6 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from . import checkpoint, data, distributed
@@ -33,6 +34,17 @@ from .seeds import mix
 from .tracking import Tracker, build_tracker
 
 Gradients = list[Tensor]
+Seeds = NDArray[np.int64]
+
+
+@dataclass
+class Graphs:
+    """What TensorFlow runs of a step: all of it, or, where the batch is cut into pieces, the parts."""
+
+    random_layers: int
+    step: Callable[[Batch, Seeds, float], tuple[Tensor, Tensor]]  # -> loss, count
+    backward: Callable[[Batch, Seeds], tuple[Tensor, Tensor, Gradients]]
+    update: Callable[[Gradients, float, float], None]
 
 
 @dataclass
@@ -45,10 +57,8 @@ class Loop:
     datasets: Datasets
     task: BaseTask
     model: Model
-    backward: Callable[..., tuple[Tensor, Tensor, Gradients]]  # these three are graphs
-    update: Callable[[Gradients, float, float], None]
+    graphs: Graphs
     eval_step: EvalStep
-    random_layers: int
     optimizer: keras.optimizers.Optimizer
     state: TrainState
     total_steps: int
@@ -131,10 +141,8 @@ def build_loop(config: Config, runtime: Runtime, run: Run) -> Loop:
         datasets,
         task,
         model,
-        build_backward(runtime, task, model, optimizer, size),
-        build_update(runtime, model, optimizer),
+        build_graphs(runtime, task, model, optimizer, size),
         runtime.build_eval_step(task, model),
-        len(random_states(model)),
         optimizer,
         state,
         total_steps,
@@ -158,14 +166,14 @@ def build_optimizer(config: Config, model: Model, precision: str) -> keras.optim
     return optimizer
 
 
-def build_backward(
+def build_graphs(
     runtime: Runtime, task: BaseTask, model: Model, optimizer: keras.optimizers.Optimizer, size: int
-) -> Callable[..., tuple[Tensor, Tensor, Gradients]]:
-    """The forward and backward pass of a batch: its loss and count, as sums, and the gradients of the loss / `size`.
+) -> Graphs:
+    """The loss of a batch is a sum; the gradients are those of the loss / `size`, the examples of all pieces.
 
     The seeds, int64 [layers that draw random numbers, 2], decide what dropout drops.
     """
-    generators = random_states(model)
+    weights, generators = model.trainable_variables, random_states(model)
 
     def backward(batch: dict[str, Tensor], seeds: Tensor) -> tuple[Tensor, Tensor, Gradients]:
         for i, generator in enumerate(generators):
@@ -175,27 +183,26 @@ def build_backward(
             count = tf.cast(loss.count, tf.float32)
             total = tf.add_n([loss.total, *(penalty * count for penalty in model.losses)])
             scaled = optimizer.scale_loss(total / size)
-        gradients = tape.gradient(scaled, model.trainable_variables)
-        return total, count, [tf.convert_to_tensor(gradient) for gradient in gradients]
-
-    return runtime.build_step(backward, task.signature(), tf.TensorSpec([len(generators), 2], tf.int64))
-
-
-def build_update(
-    runtime: Runtime, model: Model, optimizer: keras.optimizers.Optimizer
-) -> Callable[[Gradients, float, float], None]:
-    """Scale the gradients where a batch counts more or less than its examples (tokens, weights), clip, and step."""
-    weights = model.trainable_variables
+        return total, count, [tf.convert_to_tensor(gradient) for gradient in tape.gradient(scaled, weights)]
 
     def update(gradients: Gradients, factor: Tensor, rate: Tensor) -> None:
+        """Scale the gradients where a batch counts more or less than its examples (tokens, weights), clip, step."""
         optimizer.learning_rate = rate
         optimizer.apply([gradient * factor for gradient in gradients], weights)
 
-    number = tf.TensorSpec([], tf.float32)
-    specs = ([tf.TensorSpec(weight.shape, weight.dtype) for weight in weights], number, number)
-    graph: Callable[[Gradients, float, float], None]
-    graph = tf.function(update, input_signature=specs, jit_compile=runtime.compiled or None, autograph=False)
-    return graph
+    def step(batch: dict[str, Tensor], seeds: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
+        total, count, gradients = backward(batch, seeds)
+        tf.cond(tf.math.is_finite(total), lambda: update(gradients, size / count, rate), lambda: None)
+        return total, count
+
+    number, seeds = tf.TensorSpec([], tf.float32), tf.TensorSpec([len(generators), 2], tf.int64)
+    gradients = [tf.TensorSpec(weight.shape, weight.dtype) for weight in weights]
+    return Graphs(
+        len(generators),
+        runtime.build_step(step, task.signature(), seeds, number),
+        runtime.build_step(backward, task.signature(), seeds),
+        runtime.compile(update, gradients, number, number),
+    )
 
 
 def random_states(model: Model) -> list[keras.Variable]:
@@ -241,24 +248,35 @@ def read_steps(loop: Loop, order: Any, steps: range) -> Iterator[list[Batch]]:
 def train_step(loop: Loop, batches: Sequence[Batch]) -> None:
     """One update. The gradient is that of the mean over the global batch, whatever the pieces."""
     state, size = loop.state, loop.config.trainer.global_batch_size
-    total = count = 0.0
-    gradients: Gradients = []
-    for piece, batch in enumerate(batches):
-        part_total, part_count, part = loop.backward(batch, step_seeds(loop, piece))
-        total, count = total + float(part_total), count + float(part_count)
-        gradients = [a + b for a, b in zip(gradients, part, strict=True)] if gradients else part
+    rate = learning_rate(loop.config.optimizer, state.step, loop.total_steps)
+    if len(batches) == 1:
+        total, count = map(float, loop.graphs.step(batches[0], step_seeds(loop, 0), rate))
+    else:
+        total, count = accumulate(loop, batches, rate)
     if not math.isfinite(total):
         settings = "optimizer.learning_rate (lower), trainer.max_grad_norm (set) or trainer.precision (fp32)"
         raise UserError(f"step {state.step + 1}: the loss is {total}; look at {settings}", exit_code=1)
-    loop.update(gradients, size / count, learning_rate(loop.config.optimizer, state.step, loop.total_steps))
     state.step, state.step_in_epoch = state.step + 1, state.step_in_epoch + 1
     state.window_total, state.window_count = state.window_total + total, state.window_count + count
     loop.progress.examples += size
 
 
-def step_seeds(loop: Loop, piece: int) -> np.ndarray:
+def accumulate(loop: Loop, batches: Sequence[Batch], rate: float) -> tuple[float, float]:
+    """An update from the pieces of a batch; none if their loss is not finite."""
+    total = count = 0.0
+    gradients: Gradients = []
+    for piece, batch in enumerate(batches):
+        part_total, part_count, part = loop.graphs.backward(batch, step_seeds(loop, piece))
+        total, count = total + float(part_total), count + float(part_count)
+        gradients = [a + b for a, b in zip(gradients, part, strict=True)] if gradients else part
+    if math.isfinite(total):
+        loop.graphs.update(gradients, loop.config.trainer.global_batch_size / count, rate)
+    return total, count
+
+
+def step_seeds(loop: Loop, piece: int) -> Seeds:
     """A seed for each layer that draws random numbers, so that no state of theirs needs to be stored."""
-    layers = range(loop.random_layers)
+    layers = range(loop.graphs.random_layers)
     seeds = [[mix(loop.config.seed, loop.state.step, loop.runtime.rank, piece, i) >> 33, 0] for i in layers]
     return np.array(seeds, np.int64).reshape(-1, 2)
 
