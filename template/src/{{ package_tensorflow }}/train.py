@@ -134,20 +134,9 @@ def build_loop(config: Config, runtime: Runtime, run: Run) -> Loop:
     tracker = Tracker()
     if runtime.is_main:
         tracker = build_tracker(config.tracking.trackers, run.path, config.model_dump(mode="json"), state.step)
-    return Loop(
-        config,
-        runtime,
-        run,
-        datasets,
-        task,
-        model,
-        build_graphs(runtime, task, model, optimizer, size),
-        runtime.build_eval_step(task, model),
-        optimizer,
-        state,
-        total_steps,
-        Progress(runtime, tracker),
-    )
+    graphs, eval_step = build_graphs(runtime, task, model, optimizer, size), runtime.build_eval_step(task, model)
+    progress = Progress(runtime, tracker)
+    return Loop(config, runtime, run, datasets, task, model, graphs, eval_step, optimizer, state, total_steps, progress)
 
 
 def build_optimizer(config: Config, model: Model, precision: str) -> keras.optimizers.Optimizer:
