@@ -12,7 +12,7 @@ import pytest
 
 from owners import TASKS, install
 from support import shared_project
-from workspace import FRAMEWORKS, Workspace, differences, read_metrics, status
+from workspace import EXHAUSTIVE, FRAMEWORKS, Workspace, differences, read_metrics, status
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 # Fifteen steps an epoch: the end, at step 36, and the kill, after step 22, lie within epochs.
@@ -98,6 +98,11 @@ def of(*names: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("owned", chosen, indirect=True)
 
 
+# Of files that are the same text in both frameworks; in the exhaustive form with both.
+SHARED = of(*(FRAMEWORKS if EXHAUSTIVE else FRAMEWORKS[:1]))
+SEQUENCE = of("sequence") if EXHAUSTIVE else pytest.mark.parametrize("owned", ["sequence-pytorch"], indirect=True)
+
+
 def weights_apart(owned: Owned, one: Path, other: Path) -> float:
     return differences(owned.project, one, other)["last model"]
 
@@ -136,6 +141,7 @@ def test_style_and_types_hold(owned: Owned) -> None:
     project.run(project.python, "-m", "mypy", env={"MYPY_CACHE_DIR": str(shared.path / ".mypy_cache")})
 
 
+@SHARED
 def test_data_and_settings_know_no_framework(owned: Owned) -> None:
     for name in ("settings.py", "data.py"):
         text = (owned.project.path / "src" / owned.project.package / name).read_text("utf-8")
@@ -157,12 +163,13 @@ def test_a_killed_run_ends_where_an_uninterrupted_one_does(owned: Owned) -> None
     assert read_metrics(run) == read_metrics(owned.whole)
 
 
+@SHARED
 def test_threads_that_read_ahead_change_nothing(owned: Owned) -> None:
     run = owned.short("threads", "--trainer.read-workers", "2")
     assert weights_apart(owned, run, owned.whole) == 0
 
 
-@of("sequence")
+@SEQUENCE
 def test_the_order_that_the_data_gives_is_followed(owned: Owned) -> None:
     unsorted = owned.short("unsorted", "--data.bucket-size", "1")
     assert weights_apart(owned, unsorted, owned.whole) > 0
@@ -232,7 +239,7 @@ def test_an_example_among_others_is_predicted_as_alone(owned: Owned) -> None:
         assert together[1]["label"] == ["outside", "outside", "open", "inside", "inside", "inside", "close"]
 
 
-@of("sequence")
+@SEQUENCE
 def test_tokens_come_as_text_as_words_or_as_numbers(owned: Owned) -> None:
     text = "]a[b[é]"  # the model has never seen an é
     vocabulary = json.loads((owned.learned / "model.json").read_text("utf-8"))["inputs"][0]["names"]
@@ -242,6 +249,7 @@ def test_tokens_come_as_text_as_words_or_as_numbers(owned: Owned) -> None:
     assert all(close(other, one) for other in others)
 
 
+@SHARED
 def test_an_example_that_does_not_fit_is_named(owned: Owned) -> None:
     wrong, reason = (
         ({"columns": {"age": 50}}, "input columns: missing columns sex, bmi")

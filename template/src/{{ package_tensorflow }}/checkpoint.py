@@ -88,8 +88,8 @@ def load_model(run: Run, which: Checkpoint) -> tuple[Config, BaseTask, Model, Tr
 
 
 def to_arrays(variables: Iterable[keras.Variable]) -> dict[str, NDArray[Any]]:
-    """Values by place and name, such as "3.kernel": Keras's own paths count up within a process."""
-    return {f"{i}.{variable.name}": np.asarray(variable) for i, variable in enumerate(variables)}
+    """Values by place and kind, such as "3.kernel": the rest of Keras's names counts up within a process."""
+    return {f"{i}.{variable.name.rpartition('_')[2]}": variable.numpy() for i, variable in enumerate(variables)}
 
 
 def assign(path: Path, variables: Iterable[keras.Variable], arrays: dict[str, NDArray[Any]], what: str) -> None:
