@@ -99,7 +99,7 @@ def chosen_releases() -> list[str]:
 
 PROJECTS = [(preset, framework) for preset in PRESETS for framework in FRAMEWORKS]
 if not EXHAUSTIVE:
-    PROJECTS = [(preset, framework) for preset, framework in PROJECTS if "solo" == preset or framework == "pytorch"]
+    PROJECTS = [(preset, framework) for preset, framework in PROJECTS if preset == "solo" or framework == "pytorch"]
 STEPS = [*((release, NOW) for release in chosen_releases()), (NOW, MINOR), (NOW, MAJOR)]
 
 
