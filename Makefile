@@ -1,9 +1,11 @@
 # What this repository can do; `make` lists it.
-#   DEMO_DIR   where `make demo` generates its project
+#   DEMO_DIR   where `make demo` generates its project, FRAMEWORK in which (pytorch or tensorflow)
 #   ARGS       passed on to pytest:   make test-render ARGS="-k hostile"
 DEMO_DIR ?= demo-project
-# What the constraints hold torch at; the whole set is tested together.
+FRAMEWORK ?= pytorch
+# What the constraints hold the frameworks at; the whole set is tested together.
 TORCH ?= torch==2.13.0
+TENSORFLOW ?= 2.21.0
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/mlstack
 SYSTEM_UV := $(shell command -v uv 2>/dev/null)
 # The tools' environment: shared by all checkouts, made anew when its requirements change.
@@ -14,13 +16,14 @@ UV := $(or $(SYSTEM_UV),$(ENV)/bin/uv)
 # PyTorch's CPU build: from a folder of wheels where pip is configured with one, else from PyTorch's own index.
 export UV_FIND_LINKS ?= $(or $(PIP_FIND_LINKS),$(shell pip config get global.find-links 2>/dev/null))
 export TORCH_BACKEND ?= $(if $(UV_FIND_LINKS),,cpu)
+export TF_BUILD ?= cpu
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s%s\n", $$1, $$2 }' Makefile
 
 demo: $(ENV)/.ready ## Generate a project, set it up, train, evaluate, export, predict (in DEMO_DIR=demo-project)
 	@test ! -e $(DEMO_DIR) || { echo "error: $(DEMO_DIR) exists; remove it or choose another: make demo DEMO_DIR=..." >&2; exit 2; }
-	$(ENV)/bin/copier copy --quiet --defaults --vcs-ref HEAD --data project_name="Demo project" . $(DEMO_DIR)
+	$(ENV)/bin/copier copy --quiet --defaults --vcs-ref HEAD --data project_name="Demo project" --data framework=$(FRAMEWORK) . $(DEMO_DIR)
 	$(MAKE) --no-print-directory -C $(DEMO_DIR) setup train evaluate export
 	$(DEMO_DIR)/.venv/bin/python tests/write_digits.py $(DEMO_DIR)/pictures
 	$(MAKE) --no-print-directory -C $(DEMO_DIR) predict ARGS=pictures
@@ -70,9 +73,12 @@ lint: $(ENV)/.ready ## Check style and types of this repository
 # Universal: every Python and system. Without the packages of CUDA, which each build of torch pins itself.
 constraints: $(ENV)/.ready ## Bring template/constraints.txt to the newest versions
 	rm -rf $(CACHE)/constraints
-	$(ENV)/bin/copier copy --quiet --defaults --vcs-ref HEAD --data python_version=3.11 . $(CACHE)/constraints
-	echo "$(TORCH)" | UV_FIND_LINKS= $(UV) pip compile --quiet --universal --all-extras --no-header --no-annotate --constraints - \
-		--upgrade $(CACHE)/constraints/pyproject.toml > $(CACHE)/constraints/new.txt
+	for framework in pytorch tensorflow; do \
+		$(ENV)/bin/copier copy --quiet --defaults --vcs-ref HEAD --data python_version=3.11 --data framework=$$framework \
+			. $(CACHE)/constraints/$$framework || exit 1; done
+	printf '%s\n' "$(TORCH)" $(if $(TENSORFLOW),tensorflow==$(TENSORFLOW) tensorflow-cpu==$(TENSORFLOW)) | UV_FIND_LINKS= $(UV) pip compile \
+		--quiet --universal --all-extras --no-header --no-annotate --constraints - \
+		--upgrade $(CACHE)/constraints/*/pyproject.toml > $(CACHE)/constraints/new.txt
 	{ echo "# The versions that were tested together. Your own go into constraints.local.txt (docs/guide.md)."; \
 		grep -Ev '^(nvidia|cuda|triton)' $(CACHE)/constraints/new.txt; } > template/constraints.txt
 

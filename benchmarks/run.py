@@ -68,8 +68,15 @@ class Bench:
 
     @cached_property
     def project(self) -> Project:
-        print("prepare a project: copy, setup, train, export", file=sys.stderr, flush=True)
-        project = render(self.folder / "project")
+        return self.prepare("pytorch")
+
+    @cached_property
+    def tensorflow_project(self) -> Project:
+        return self.prepare("tensorflow")
+
+    def prepare(self, framework: str) -> Project:
+        print(f"prepare a project ({framework}): copy, setup, train, export", file=sys.stderr, flush=True)
+        project = render(self.folder / framework, framework=framework)
         self.call("make", "setup", cwd=project.path)
         self.call(project.python, "-m", project.package, "train", "--trainer.max-epochs", "1", cwd=project.path)
         self.call(project.python, "-m", project.package, "export", cwd=project.path)
@@ -88,10 +95,10 @@ class Bench:
             raise SystemExit(f"{' '.join(command)} exited {done.returncode}\n{done.stdout}\n{done.stderr}")
         return done.stdout
 
-    def script(self, name: str, *arguments: str | Path) -> str:
-        """Run one of the scripts here with the project's interpreter, on one thread; its progress is shown."""
-        command = [str(word) for word in (self.project.python, HERE / name, *arguments)]
-        env = self.env | {"OMP_NUM_THREADS": "1"}
+    def script(self, name: str, *arguments: str | Path, project: Project | None = None) -> str:
+        """Run one of the scripts here with a project's interpreter, on one thread; its progress is shown."""
+        command = [str(word) for word in ((project or self.project).python, HERE / name, *arguments)]
+        env = self.env | dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), "1")
         return subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout
 
     def compare(
@@ -222,6 +229,14 @@ def bench_step(bench: Bench) -> Iterator[Row]:
         yield tabulate(what, found["samples"], targets[str(found["milliseconds"])])
 
 
+def bench_step_tensorflow(bench: Bench) -> Iterator[Row]:
+    """TensorFlow's training loop with its logging, against a bare tf.function (step.py, bare_tensorflow.py)."""
+    repeats = str(bench.repeats_in_process)
+    found = json.loads(bench.script("step.py", "7.5", "--repeats", repeats, project=bench.tensorflow_project))
+    size = f"width {found['width']}, batch {found['batch_size']}"
+    yield tabulate(f"TensorFlow: training step of about 7.5 ms ({size})", found["samples"], "≤ 1.10")
+
+
 def bench_ddp(bench: Bench) -> Iterator[Row]:
     """launch/ddp.sh on two processes, against a bare script under torchrun; examples a second, without start-up."""
     project, group, width, epochs = bench.project, 4, 96, 3
@@ -340,6 +355,7 @@ SECTIONS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "copy": bench_copy,
     "update": bench_update,
     "step": bench_step,
+    "step-tensorflow": bench_step_tensorflow,
     "ddp": bench_ddp,
     "help": bench_help,
     "epoch": bench_epoch,

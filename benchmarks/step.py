@@ -14,20 +14,21 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import CodeType, FrameType
 from typing import Any
 
-import torch
 from my_model import distributed, loading, train
 from my_model.config import Config
+from my_model.framework import NAME
 from my_model.run import open_run
 
-from bare import BareLoop
 from measure import Sample, choose_size, clock, interleave
 
-WIDTHS = {2.4: 8, 5.5: 24}  # 24 is the shipped one
+BareLoop: Any = import_module("bare_tensorflow" if NAME == "TensorFlow" else "bare").BareLoop
+WIDTHS = {2.4: 8, 5.5: 24, 7.5: 24}  # 24 is the shipped one
 
 
 class Terminal(io.TextIOWrapper):
@@ -58,7 +59,7 @@ def project_epoch(loop: train.Loop) -> None:
     with redirect_stderr(TERMINAL):
         train.train_one_epoch(loop)
     if loop.state.window_count:
-        loop.progress.log_train(loop.state, loop.optimizer.param_groups[0]["lr"])
+        loop.progress.log_train(loop.state, 0.0)
     loop.state.epoch, loop.state.step_in_epoch = loop.state.epoch + 1, 0
 
 
@@ -116,7 +117,7 @@ def print_lines(milliseconds: float) -> None:
     batch_size = choose_batch_size(width, milliseconds)
     bare = BareLoop(width, batch_size)
     functions: list[Any] = [train.train_one_epoch, train.read_steps, loading.read_batches, train.train_step]
-    functions += [train.update, BareLoop.train_one_epoch, BareLoop.train_step]
+    functions += [getattr(train, "update", train.train_step), BareLoop.train_one_epoch, BareLoop.train_step]
     functions = [inspect.unwrap(function) for function in functions]
     codes = {function.__code__ for function in functions}
     with project_loop(width, batch_size) as loop:
@@ -141,7 +142,6 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=31)
     parser.add_argument("--lines", action="store_true")
     args = parser.parse_args()
-    torch.set_num_threads(1)
     for milliseconds in args.milliseconds:
         if args.lines:
             print_lines(milliseconds)

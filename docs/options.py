@@ -37,10 +37,10 @@ def build() -> str:
     settings = yaml.safe_load((ROOT / "copier.yml").read_text("utf-8"))
     names = settings["preset"]["choices"].values()
     presets = {name: yaml.safe_load((ROOT / "presets" / f"{name}.yml").read_text("utf-8")) for name in names}
-    questions = {name: value for name, value in settings.items() if name[0] != "_" and value.get("when") is not False}
+    questions = {name: value for name, value in settings.items() if name[0] != "_" and "help" in value}
     choices = [name for name in questions if name != "preset" and name in presets["solo"]]
     first = [
-        [f"`{name}`", question.get("help", "Which framework?"), show_choices(question)]
+        [f"`{name}`", question["help"], show_choices(question)]
         for name, question in questions.items()
         if name not in choices
     ]

@@ -6,6 +6,7 @@ from typing import Any
 
 CHOICES: dict[str, list[Any]] = {
     "preset": ["solo", "startup", "large-org"],
+    "framework": ["pytorch", "tensorflow"],
     "license": ["MIT", "Apache-2.0", "BSD-3-Clause", "proprietary"],
     "python_version": ["3.11", "3.12", "3.13"],
     "accelerator": ["cuda", "cpu"],
@@ -23,14 +24,12 @@ def pairwise(choices: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
     """Greedily, the combination that covers most of the pairs not seen yet, until all are."""
     names = list(choices)
     every = list(product(*(range(len(values)) for values in choices.values())))
-
-    def pairs(row: tuple[int, ...]) -> set[tuple[tuple[int, int], ...]]:
-        return set(combinations(enumerate(row), 2))
-
-    missing = set().union(*map(pairs, every))
+    bits: dict[object, int] = {}  # one for each pair
+    pairs = {row: sum(bits.setdefault(p, 1 << len(bits)) for p in combinations(enumerate(row), 2)) for row in every}
+    missing = (1 << len(bits)) - 1
     while missing:
-        row = max(every, key=lambda row: len(pairs(row) & missing))
-        missing -= pairs(row)
+        row = max(every, key=lambda row: (pairs[row] & missing).bit_count())
+        missing &= ~pairs[row]
         yield {name: choices[name][value] for name, value in zip(names, row, strict=True)}
 
 
@@ -40,4 +39,6 @@ def label(answers: Mapping[str, Any]) -> str:
     )
 
 
-COMBINATIONS = [{"preset": preset} for preset in CHOICES["preset"]] + list(pairwise(CHOICES))
+COMBINATIONS: list[dict[str, Any]] = [{"preset": preset} for preset in CHOICES["preset"]]
+COMBINATIONS += [{"preset": preset, "framework": "tensorflow"} for preset in CHOICES["preset"]]
+COMBINATIONS += pairwise(CHOICES)

@@ -18,7 +18,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mlstack"
 PRESETS = ("solo", "startup", "large-org")
-FRAMEWORKS = ("pytorch",)
+FRAMEWORKS = ("pytorch", "tensorflow")
 
 
 @cache
@@ -34,17 +34,18 @@ def template_source() -> Path:
 
 
 def setup_env() -> dict[str, str]:
-    """The environment for `make setup`, with PyTorch's CPU build.
+    """The environment for `make setup`, with the framework's CPU build.
 
-    It comes from a folder of wheels where pip is configured with one, else from PyTorch's own index.
+    PyTorch's comes from a folder of wheels where pip is configured with one, else from PyTorch's own index.
     """
     env = dict(os.environ, UV_PYTHON=sys.executable)
-    # MAKEFLAGS carries the ARGS of this repository's make; without compiled files PyTorch starts half as fast.
+    # MAKEFLAGS carries the ARGS of this repository's make; without compiled files a start takes twice as long.
     for name in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "MAKEFLAGS", "MAKEOVERRIDES", "ARGS"):
         env.pop(name, None)
     if "UV_FIND_LINKS" not in env:
         env["UV_FIND_LINKS"] = env.get("PIP_FIND_LINKS") or pip_setting("global.find-links")
     env.setdefault("TORCH_BACKEND", "" if env.get("UV_FIND_LINKS") else "cpu")
+    env.setdefault("TF_BUILD", "cpu")
     return env
 
 
@@ -113,14 +114,14 @@ def render(dest: Path, **answers: Any) -> Project:
 
 
 @cache
-def shared_project() -> Project:
-    """A default project with its environment, kept between test runs and made anew when its requirements change.
+def shared_project(framework: str = "pytorch") -> Project:
+    """A framework's default project with its environment, kept between test runs and made anew when its needs change.
 
     For checks that need a project's dependencies but not its own installation: mypy, or a package found
     through PYTHONPATH.
     """
     with TemporaryDirectory(prefix="mlstack-shared-") as folder:
-        fresh = render(Path(folder) / "project")
+        fresh = render(Path(folder) / "project", framework=framework)
         key = sha256(sys.version.encode())
         for name in ("pyproject.toml", "constraints.txt", "Makefile"):
             key.update((fresh.path / name).read_bytes())

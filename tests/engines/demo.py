@@ -16,9 +16,9 @@ SEVEN: Points = ((0.28, 0.18), (0.7, 0.18), (0.58, 0.45), (0.45, 0.88))
 ZERO: Points = ((0.5, 0.15), (0.32, 0.3), (0.3, 0.65), (0.48, 0.87), (0.68, 0.7), (0.7, 0.35), (0.5, 0.15))
 
 
-def trained_project(dest: Path) -> Workspace:
+def trained_project(dest: Path, framework: str = "pytorch") -> Workspace:
     """A default project with a good model, which is exported."""
-    project = workspace(dest, project_name="Digits")
+    project = workspace(dest, framework, project_name="Digits")
     project.cli("export", project.train("good"))
     return project
 

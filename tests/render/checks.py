@@ -70,7 +70,9 @@ def choices_that_are_off_are_not_mentioned(project: Project) -> Iterator[str]:
     answers = project.answers
     words = {
         "tensorboard": "tensorboard" not in answers["trackers"],
-        "ddp.sh|launch/": "ddp" not in answers["launchers"],
+        "ddp.sh|launch/": not has_ddp(project),
+        "torch|onnxscript|pt2": answers["framework"] != "pytorch",
+        "tensorflow|keras|tf2onnx|tf_|savedmodel": answers["framework"] != "tensorflow",
         r"github(?!\.com)": answers["ci"] != "github",
         "gitlab": answers["ci"] != "gitlab",
         "smoke": answers["preset"] == "solo",
@@ -90,9 +92,20 @@ def choices_that_are_off_are_not_mentioned(project: Project) -> Iterator[str]:
             yield f"{name}: mentions {found[0]!r}, which is off"
 
 
+def has_ddp(project: Project) -> bool:
+    """Where a preset's file names a launcher that the framework lacks, it is left out."""
+    return "ddp" in project.answers["launchers"] and project.answers["framework"] == "pytorch"
+
+
 # What a distribution is imported as, where that is not its name.
 IMPORTED_AS = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn", "onnx": "torch"}
-IMPORTED_AS |= {"onnxscript": "torch", "types-PyYAML": "yaml", "types-tqdm": "tqdm", "ipykernel": "nbclient"}
+IMPORTED_AS |= {
+    "tensorflow-cpu": "tensorflow",
+    "onnxscript": "torch",
+    "types-PyYAML": "yaml",
+    "types-tqdm": "tqdm",
+    "ipykernel": "nbclient",
+}
 
 
 def imports(project: Project, folder: str) -> set[str]:
@@ -112,7 +125,12 @@ def dependencies_are_used_and_declared(project: Project) -> Iterator[str]:
     code = imports(project, "src")
     everywhere = code | imports(project, "tests") | imports(project, "app")
     tools = "".join(text for name, text in texts(project) if name in ("Makefile", ".pre-commit-config.yaml"))
-    extras = metadata["optional-dependencies"]
+    plain = re.compile(r"[\[;].*")  # an extra, a marker
+    extras = {
+        extra: [plain.sub("", name).strip() for name in names]
+        for extra, names in metadata["optional-dependencies"].items()
+    }
+    extras["train"] += extras.get("cpu", []) + extras.get("cuda", [])
     declared = {IMPORTED_AS.get(name, name.replace("-", "_")) for name in metadata["dependencies"] + extras["train"]}
     for name in metadata["dependencies"] + extras["train"]:
         if IMPORTED_AS.get(name, name.replace("-", "_")) not in code:

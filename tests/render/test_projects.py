@@ -1,5 +1,6 @@
 """Every combination of choices gives a project that holds what it should, and nothing else."""
 
+import ast
 import hashlib
 import re
 import shutil
@@ -10,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from checks import CHECKS, Check
-from support import ROOT, Project
+import support
+from checks import CHECKS, Check, has_ddp
+from support import PRESETS, ROOT, Project
 
 BIN = Path(sys.executable).parent
 
@@ -22,8 +24,9 @@ Dockerfile LICENSE Makefile README.md constraints.txt docs/guide.md mypy.ini pyp
 """
 PACKAGE = """
 __init__.py __main__.py backend.py check.py checkpoint.py cli.py config.py contract.py data.py distributed.py errors.py
-files.py evaluate.py export.py hardware.py images.py loading.py model.py predict.py predictor.py progress.py run.py
-schedule.py schema.py section.py seeds.py settings.py signature.py task.py tracking/__init__.py train.py
+files.py evaluate.py export.py framework.py hardware.py images.py loading.py model.py predict.py predictor.py
+progress.py run.py schedule.py schema.py section.py seeds.py settings.py signature.py task.py tracking/__init__.py
+train.py
 """
 APP = "canvas.py inputs.py main.py mistakes.py outputs.py predict.py runs.py"
 CONFIGS = "baseline.yaml debug-one-step.yaml debug-overfit.yaml debug-profile.yaml image-folder.yaml"
@@ -36,7 +39,7 @@ def expected_files(project: Project) -> Iterator[str]:
     yield from (f"configs/experiment/{name}" for name in CONFIGS.split())
     if "tensorboard" in answers["trackers"]:
         yield f"src/{project.package}/tracking/tensorboard.py"
-    if "ddp" in answers["launchers"]:
+    if has_ddp(project):
         yield "launch/ddp.sh"
     if answers["demo"]:
         yield from (f"app/{name}" for name in APP.split())
@@ -64,6 +67,60 @@ def test_expected_files_and_only_those(projects: dict[str, Project]) -> None:
         assert found == sorted(expected_files(project))
         folders = [path for path in project.path.rglob("*") if path.is_dir()]
         assert not [folder for folder in folders if not any(folder.iterdir())], "empty folder"
+
+
+TWINS = "backend checkpoint distributed export framework hardware model task train"
+# Where the two frameworks may differ: their twins, how each is installed, what is said of it, and DDP.
+MAY_DIFFER = {f"src/wing_spans/{name}.py" for name in TWINS.split()}
+MAY_DIFFER |= {".copier-answers.yml", ".github/workflows/ci.yml", ".vscode/launch.json", ".vscode/tasks.json"}
+MAY_DIFFER |= {".dockerignore", "Dockerfile", "Makefile", "docs/guide.md", "mypy.ini", "pyproject.toml"}
+ONLY_WITH_DDP = {"launch/ddp.sh", "tests/test_distributed.py"}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_frameworks_differ_in_twins_alone(projects: dict[str, Project], preset: str) -> None:
+    one, other = projects[preset], projects[f"{preset}-tensorflow"]
+    assert set(one.files()) ^ set(other.files()) == ONLY_WITH_DDP
+    common = set(one.files()) & set(other.files())
+    assert {name for name in common if (one.path / name).read_bytes() != (other.path / name).read_bytes()} == MAY_DIFFER
+
+
+def outline(file: Path) -> list[str]:
+    """The names of a module's public classes and functions, and of their methods, in order."""
+    names = []
+    for node in ast.parse(file.read_text("utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            names.append(node.name)
+            inside = node.body if isinstance(node, ast.ClassDef) else []
+            names += [f"{node.name}.{part.name}" for part in inside if isinstance(part, ast.FunctionDef)]
+    return names
+
+
+# What shared files, owners and tests use, in modules whose insides differ more.
+SHARED_NAMES = {
+    "backend": {"to_tensors", "to_numpy", "inference", "place", "without_gradient", "trainable_weights", "run_model"},
+    "checkpoint": {"save", "load", "restore", "restore_weights", "load_model"},
+    "distributed": {"Runtime", "Runtime.is_main", "Runtime.seed", "Runtime.build_eval_step", "Runtime.gather"}
+    | {"Runtime.agree", "Runtime.on_main", "Runtime.describe", "start", "is_main_process", "choose_device"},
+    "export": {"Prediction", "main", "describe", "write_onnx", "compare"},
+    "hardware": {"main", "memory", "why", "has_kernels", "unused_gpu"},
+    "model": {"build_model"},
+    "task": {"Task", "Task.compute_loss", "Task.compute_sums", "Task.compute_metrics", "Task.build_report"}
+    | {"Task.signature", "Task.predict", "draw_confusion"},
+    "train": {"Loop", "Loop.save", "main", "train", "train_all_epochs", "build_loop", "build_optimizer"}
+    | {"train_one_epoch", "read_steps", "train_step", "finish_epoch", "profiler"},
+}
+
+
+@pytest.mark.parametrize("module", SHARED_NAMES)
+def test_twins_have_the_same_names_in_the_same_order(projects: dict[str, Project], module: str) -> None:
+    names = SHARED_NAMES[module]
+    one, other = (
+        [name for name in outline(projects[label].path / "src/wing_spans" / f"{module}.py") if name in names]
+        for label in ("solo", "solo-tensorflow")
+    )
+    assert set(one) == names
+    assert one == other
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -132,19 +189,21 @@ def mypy_cache(shared_project: Project) -> dict[str, str]:
     return {"MYPY_CACHE_DIR": str(shared_project.path / ".mypy_cache")}
 
 
-def test_types_hold(projects: dict[str, Project], shared_project: Project) -> None:
+def test_types_hold(projects: dict[str, Project]) -> None:
     """mypy --strict, once for each different source."""
     seen = set()
     for project in projects.values():
+        shared_project = support.shared_project(project.answers["framework"])
         source = b"".join((project.path / name).read_bytes() for name in project.files() if name.startswith("src/"))
         if source not in seen:
             seen.add(source)
             project.run(shared_project.python, "-m", "mypy", env=mypy_cache(shared_project))
 
 
-@pytest.mark.parametrize("preset", ["solo", "startup", "large-org"])
-def test_hooks_pass(projects: dict[str, Project], shared_project: Project, preset: str, tmp_path: Path) -> None:
-    project = Project(shutil.copytree(projects[preset].path, tmp_path / "project"))
+@pytest.mark.parametrize("name", ["solo", "startup", "large-org", "solo-tensorflow"])
+def test_hooks_pass(projects: dict[str, Project], name: str, tmp_path: Path) -> None:
+    project = Project(shutil.copytree(projects[name].path, tmp_path / "project"))
+    shared_project = support.shared_project(project.answers["framework"])
     (project.path / ".venv").symlink_to(shared_project.path / ".venv")
     project.run("git", "init", "--quiet")
     project.run("git", "add", "--all")

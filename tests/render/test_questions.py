@@ -21,7 +21,7 @@ SETTINGS |= {"_exclude", "_skip_if_exists", "_external_data"}
 KEYS = {"type", "help", "choices", "multiselect", "default", "validator", "when", "ask"}
 CONFIG: dict[str, Any] = yaml.safe_load((ROOT / "copier.yml").read_text("utf-8"))
 QUESTIONS: dict[str, dict[str, Any]] = {name: value for name, value in CONFIG.items() if not name.startswith("_")}
-CHOICES = {name: QUESTIONS[name] for name in OFFERED if name not in ("preset", "license", "author_email")}
+CHOICES = {name: QUESTIONS[name] for name in OFFERED if name not in ("preset", "framework", "license", "author_email")}
 HIDDEN = {name for name, question in QUESTIONS.items() if question.get("when") is False}
 
 
@@ -82,9 +82,7 @@ def test_choices_are_asked_with_review_and_always_recorded(
 
     monkeypatch.setattr("copier._main.unsafe_prompt", answer)
     copier.run_copy(str(template_source()), tmp_path / "project", quiet=True)
-    assert asked == [
-        name for name in QUESTIONS if name not in HIDDEN | {"framework"} and (review or name not in CHOICES)
-    ]
+    assert asked == [name for name in QUESTIONS if name not in HIDDEN | {"fixed"} and (review or name not in CHOICES)]
     recorded = {name for name in Project(tmp_path / "project").answers if not name.startswith("_")}
     assert recorded == QUESTIONS.keys() - HIDDEN
 
@@ -116,6 +114,16 @@ def test_names_that_would_hide_something_are_reserved(projects: dict[str, Projec
     needed |= {name for name in {*sys.stdlib_module_names, *keyword.kwlist} if name[0] != "_" and name.islower()}
     needed |= {"con", "prn", "aux", "nul", *(f"{port}{digit}" for port in ("com", "lpt") for digit in range(1, 10))}
     assert not needed - reserved
+
+
+@pytest.mark.parametrize("source", ["preset", "data-file"])
+def test_a_framework_without_a_launcher_leaves_no_trace_of_it(source: str, tmp_path: Path) -> None:
+    answer = "preset=solo" if source == "preset" else str(ROOT / "presets/solo.yml")
+    flag = "--data" if source == "preset" else "--data-file"
+    done = copier_copy(tmp_path / "project", "--defaults", "--data", "framework=tensorflow", flag, answer)
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "project/launch").exists()
+    assert not (tmp_path / "project/tests/test_distributed.py").exists()
 
 
 HOSTILE = [
@@ -205,3 +213,45 @@ def test_a_refusal_is_the_last_line_and_a_failure(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert "package_name" in done.stderr.splitlines()[-1]
     assert not (tmp_path / "project").exists()
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+    command = ["git", *identity, *arguments]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def commit_all(folder: Path) -> None:
+    git(folder, "init", "--quiet")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "one")
+
+
+@pytest.fixture
+def template(tmp_path: Path) -> Path:
+    """A released version of this template."""
+    template = tmp_path / "template"
+    subprocess.run(["cp", "-R", str(template_source()), str(template)], check=True)
+    commit_all(template)
+    git(template, "tag", "v0.1.0")
+    return template
+
+
+@pytest.mark.parametrize("framework", ["pytorch", "tensorflow"])
+def test_what_is_fixed_for_life_is_not_updated(framework: str, template: Path, tmp_path: Path) -> None:
+    """Refused in one line that says how to move; nothing changes, and other updates still work."""
+    copier.run_copy(str(template), tmp_path / "project", {"framework": framework}, defaults=True, quiet=True)
+    commit_all(tmp_path / "project")
+    other = "tensorflow" if framework == "pytorch" else "pytorch"
+    program = str(Path(sys.executable).parent / "copier")
+    for change in (f"framework={other}", "package_name=another"):
+        for command in (["update"], ["recopy", "--overwrite"]):
+            words = [program, *command, "--defaults", "--data", change]
+            done = subprocess.run(words, cwd=tmp_path / "project", capture_output=True, text=True)
+            assert done.returncode != 0
+            line = done.stderr.splitlines()[-1]
+            assert change.partition("=")[0] in line and "generate a new project" in line and "Moving" in line
+            assert git(tmp_path / "project", "status", "--porcelain") == ""
+    copier.run_update(tmp_path / "project", {"ci": "none"}, defaults=True, overwrite=True, quiet=True)
+    assert not (tmp_path / "project/.github").exists()
+    assert Project(tmp_path / "project").answers["framework"] == framework

@@ -9,16 +9,18 @@ import runpy
 import sys
 import tempfile
 import traceback
+from importlib import import_module
 from pathlib import Path
 
 import numpy  # noqa: F401
 import pydantic_settings  # noqa: F401
 import sklearn.datasets  # noqa: F401
-import torch.export  # noqa: F401
 import yaml  # noqa: F401
 from tqdm import tqdm  # noqa: F401
 
-package = sys.argv[1]
+package, framework = sys.argv[1:]
+for module in {"pytorch": ("torch.export",), "tensorflow": ("tensorflow", "keras")}[framework]:
+    import_module(module)
 
 
 def check(folder: Path, out: int, err: int) -> int:

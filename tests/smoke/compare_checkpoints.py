@@ -3,17 +3,19 @@
 import json
 import math
 import sys
+from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 
 
 def difference(one: Any, other: Any) -> float:
     """0 for equal bits, else the largest difference; infinity where the two are not comparable."""
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+    if hasattr(one, "dtype") and hasattr(other, "dtype"):
         if one.shape != other.shape or one.dtype != other.dtype:
             return math.inf
-        return 0.0 if torch.equal(one, other) else float((one.double() - other.double()).abs().max())
+        one, other = np.asarray(one), np.asarray(other)
+        return 0.0 if np.array_equal(one, other) else float(np.abs(one.astype(float) - other.astype(float)).max())
     if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
         return max((difference(value, other[key]) for key, value in one.items()), default=0.0)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
@@ -23,9 +25,25 @@ def difference(one: Any, other: Any) -> float:
     return 0.0 if type(one) is type(other) and one == other else math.inf
 
 
+def read(file: Path) -> dict[str, Any]:
+    """A checkpoint's parts, by its framework's own reader."""
+    if file.suffix == ".pt":
+        import torch
+
+        content: dict[str, Any] = torch.load(file, weights_only=True)
+        assert content["optimizer"]["state"], "nothing to compare"
+        return content
+    arrays = dict(np.load(file, allow_pickle=False))
+    content = json.loads(str(arrays.pop("values")))
+    for name, array in arrays.items():
+        content.setdefault(name.partition("/")[0], {})[name] = array
+    assert len(content["optimizer"]) > 2, "nothing to compare"
+    return content
+
+
 apart: dict[str, float] = {}
 for name in ("last", "best"):
-    one, other = (torch.load(f"{run}/checkpoints/{name}.pt", weights_only=True) for run in sys.argv[1:])
-    assert one["model"] and one["optimizer"]["state"], "nothing to compare"
+    one, other = (read(next(Path(run).glob(f"checkpoints/{name}.*"))) for run in sys.argv[1:])
+    assert one["model"], "nothing to compare"
     apart |= {f"{name} {part}": difference(one[part], other[part]) for part in ("model", "optimizer", "state")}
 print(json.dumps(apart))

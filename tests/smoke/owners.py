@@ -9,11 +9,11 @@ from workspace import Workspace, workspace
 TASKS = ("tabular", "sequence")
 
 
-def install(task: str, dest: Path) -> Workspace:
+def install(task: str, dest: Path, framework: str = "pytorch") -> Workspace:
     """A default project whose four files and experiment are those of the task."""
-    project = workspace(dest)
+    project = workspace(dest, framework)
     source = ROOT / "tests" / "tasks" / task
-    for name in ("settings.py", "data.py", "pytorch/model.py", "pytorch/task.py"):
+    for name in ("settings.py", "data.py", f"{framework}/model.py", f"{framework}/task.py"):
         shutil.copy(source / name, project.path / "src" / project.package)
     experiments = project.path / "configs" / "experiment"
     shutil.copy(source / "experiment.yaml", experiments / "baseline.yaml")

@@ -4,13 +4,14 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from owners import TASKS, install
-from workspace import HERE, Workspace
+from workspace import EXHAUSTIVE, FRAMEWORKS, HERE, Workspace
 
 Answer = dict[str, str | int]
 
@@ -524,15 +525,118 @@ EXCEPTIONS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def pristine(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Workspace]:
-    return {task: install(task, tmp_path_factory.mktemp(task) / "project") for task in TASKS}
+LOSS = 'tf.reduce_sum(keras.losses.huber(target, outputs["target"], delta))'
+LOSS_AND_COUNT = f"Loss({LOSS}, tf.size(target))"
+TOKENS = "tf.math.bincount(tf.boolean_mask(labels, there), minlength=count)"
+SOFTMAX = 'tf.nn.softmax(run_model(model, inputs)["logits"])'
+CALL = 'return {"logits": self.head(self.recurrent(self.embedding(batch["text"])))}'
+DENSE = '{"target": layers.Dense(1)(features)}'
+OUTPUT = 'outputs["target"], delta'
+ERROR = "tf.reduce_sum(abs(error))"
+# The same mistakes in TensorFlow, where their text, or what is said of them, is another.
+IN_TENSORFLOW: dict[str, dict[str, Any]] = {
+    "tensor": {"changes": ((DENSE, "layers.Dense(1)(features)"),)},
+    "normalised-by-the-batch": {
+        "changes": (
+            (
+                "layers.Rescaling([1 / std for std in facts.std], offset)(columns)",
+                "columns - keras.ops.mean(columns, 0)",
+            ),
+        )
+    },
+    "padding-read": {
+        "changes": (
+            (
+                "layers.GRU(settings.width, return_sequences=True)",
+                "layers.Bidirectional(layers.GRU(8, return_sequences=True))",
+            ),
+        )
+    },
+    "no-loss": {"changes": ((LOSS_AND_COUNT, LOSS),)},
+    "mean": {"changes": (("tf.reduce_sum(keras", "tf.reduce_mean(keras"),)},
+    "mean-of-tokens": {"changes": (("tf.reduce_sum(losses", "tf.reduce_mean(losses"),)},
+    "padding-counted": {"changes": ((", tf.reduce_sum(there))", ", 1)"),)},
+    "loss-of-each-row": {
+        "says": "give a scalar total, got (8,)",
+        "changes": ((LOSS, LOSS.removeprefix("tf.reduce_sum(").removesuffix(")")),),
+    },
+    "loss-not-finite": {"changes": ((OUTPUT, 'outputs["target"] * float("nan"), delta'),)},
+    "count-zero": {
+        "says": "give a count above 0, as a scalar, got tf.Tensor(0.0",
+        "changes": ((", tf.reduce_sum(there))", ", tf.reduce_sum(there) * 0)"),),
+    },
+    "sums-of-means": {"changes": ((ERROR, "tf.reduce_mean(abs(error))"),)},
+    "sums-named-loss": {"changes": (('{"error": tf', '{"loss": tf'),)},
+    "sums-as-floats": {"changes": ((ERROR, f"float({ERROR})"),)},
+    "predict-without-time": {"changes": ((SOFTMAX, f"tf.reduce_mean({SOFTMAX}, 1)"),)},
+    "detached": {"changes": ((OUTPUT, 'tf.stop_gradient(outputs["target"]), delta'),)},
+    "unused-weights": {"changes": ((DENSE, DENSE.replace("}", ', "other": layers.Dense(2)(features)}')),)},
+    "total-is-a-number": {"changes": ((LOSS, f"float({LOSS})"),)},
+    "count-of-each-row": {"changes": (("tf.size(target))", "target * 0 + 1)"),)},
+    "sums-of-varying-shape": {"changes": ((TOKENS, TOKENS.replace(", minlength=count", "")),)},
+    "no-model": {"says": "return Model, got function", "changes": (("return keras", "return lambda batch: keras"),)},
+    "in-forward": {
+        "where": "model.py: call",
+        "says": "KeyError: 'texts'",
+        "task": "sequence",
+        "changes": ((CALL, CALL.replace('"text"', '"texts"')),),
+    },
+    "in-compute-loss": {"changes": ((OUTPUT, 'outputs["targets"], delta'),)},
+    "in-training-only": {
+        "where": "model.py: call",
+        "task": "sequence",
+        "changes": ((CALL, f'if training:\n            batch["column"]\n        {CALL}'),),
+    },
+    "import": {"changes": (("import keras\n", "import keras_cv\n"),)},
+}
+# What runs as long as tensors have values, and fails in a graph.
+ONLY_IN_TENSORFLOW = [
+    tabular("value-in-loss", "task.py: compute_loss", "TypeError", "task.py", ("tf.size(target))", "len(target))")),
+    tabular(
+        "value-in-sums", "task.py: compute_sums", "AttributeError", "task.py", (ERROR, f"tf.constant({ERROR}.numpy())")
+    ),
+    tabular(
+        "value-in-predict",
+        "task.py: predict",
+        "",
+        "task.py",
+        (ANSWER, f"if target[0] > 0:\n            target += 0\n        {ANSWER}"),
+    ),
+]
+
+
+def chosen(mistakes: list[Mistake], framework: str) -> list[Mistake]:
+    """The mistakes for a framework; those in files that both share are for the first alone, but for `test-all`."""
+    if framework == "pytorch":
+        return mistakes
+    found = [replace(each, **IN_TENSORFLOW.get(each.name, {})) for each in mistakes]
+    found = [replace(each, says=each.says.replace("got Tensor", "got EagerTensor")) for each in found]
+    found += ONLY_IN_TENSORFLOW if mistakes is EXCEPTIONS else []
+    return [each for each in found if EXHAUSTIVE or each.file in ("model.py", "task.py")]
+
+
+def cases(mistakes: list[Mistake]) -> pytest.MarkDecorator:
+    """Each mistake in each framework."""
+    pairs = [(framework, mistake) for framework in FRAMEWORKS for mistake in chosen(mistakes, framework)]
+    ids = [f"{framework}-{mistake.name}" for framework, mistake in pairs]
+    return pytest.mark.parametrize(("framework", "mistake"), pairs, ids=ids, indirect=["framework"])
+
+
+@pytest.fixture(scope="module", params=FRAMEWORKS)
+def framework(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
 
 
 @pytest.fixture(scope="module")
-def run_check(pristine: dict[str, Workspace]) -> Iterator[Callable[[Workspace], Answer]]:
+def pristine(framework: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Workspace]:
+    return {task: install(task, tmp_path_factory.mktemp(task) / "project", framework) for task in TASKS}
+
+
+@pytest.fixture(scope="module")
+def run_check(framework: str, pristine: dict[str, Workspace]) -> Iterator[Callable[[Workspace], Answer]]:
     project = pristine["tabular"]
-    command = [str(project.python), str(HERE / "check_server.py"), project.package]
+    command = [str(project.python), str(HERE / "check_server.py"), project.package, framework]
     environment = project.env | {"PYTHONPATH": ""}
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdin and server.stdout
@@ -570,7 +674,7 @@ def test_nothing_is_said_of_files_that_keep_it(
     assert "keep the contract" in str(answer["stdout"])
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+@cases(MISTAKES)
 def test_a_mistake_is_one_line(
     mistake: Mistake, pristine: dict[str, Workspace], run_check: Callable[[Workspace], Answer], tmp_path: Path
 ) -> None:
@@ -581,7 +685,7 @@ def test_a_mistake_is_one_line(
     assert lines[0].startswith(f"error: {mistake.where} must {mistake.says}")
 
 
-@pytest.mark.parametrize("mistake", EXCEPTIONS, ids=lambda mistake: mistake.name)
+@cases(EXCEPTIONS)
 def test_an_exception_is_that_line_and_the_traceback(
     mistake: Mistake, pristine: dict[str, Workspace], run_check: Callable[[Workspace], Answer], tmp_path: Path
 ) -> None:

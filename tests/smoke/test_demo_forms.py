@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 
-from owners import TASKS, install
+from owners import install
 from workspace import Workspace
 
 
-@pytest.fixture(scope="module", params=TASKS)
+@pytest.fixture(
+    scope="module", params=[("pytorch", "tabular"), ("pytorch", "sequence"), ("tensorflow", "sequence")], ids="-".join
+)
 def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """A project for one of the tasks, with an exported model that has learned a little."""
-    project = install(request.param, tmp_path_factory.mktemp(request.param) / "project")
+    framework, task = request.param
+    project = install(task, tmp_path_factory.mktemp(task) / "project", framework)
     project.cli("export", project.train("short", "--trainer.max-epochs", "1"))
     return project
 

@@ -13,16 +13,27 @@ from pathlib import Path
 
 import pytest
 
-from workspace import SMALL, Workspace, error_line, last_step, snapshot, status, wait_until, workspace
+from workspace import (
+    FRAMEWORKS,
+    SHARED_FILES,
+    SMALL,
+    Workspace,
+    error_line,
+    last_step,
+    snapshot,
+    status,
+    wait_until,
+    workspace,
+)
 
 USAGE, FAILURE = 2, 1
 SHORT = (*SMALL, "--trainer.max-epochs", "1", "--trainer.max-steps", "2")
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+@pytest.fixture(scope="module", params=FRAMEWORKS)
+def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """A project with a finished run, exported."""
-    project = workspace(tmp_path_factory.mktemp("errors") / "project")
+    project = workspace(tmp_path_factory.mktemp("errors") / "project", request.param)
     run = project.train("finished", *SHORT)
     project.cli("export", run)
     assert (run / "model.onnx").is_file()
@@ -83,7 +94,7 @@ CASES = {
     "resume a missing run": ("train --resume runs/baseline/missing", "runs/baseline/missing: no such run"),
     "resume what is no run": ("train --resume src", "src", "config.yaml"),
     "evaluate a missing run": ("evaluate runs/baseline/missing", "runs/baseline/missing: no such run"),
-    "export what is no run": ("export empty", "empty", "best.pt"),
+    "export what is no run": ("export empty", "empty", "best."),
     "predict nothing": ("predict", "PATH"),
     "predict a missing file": ("predict missing.png", "missing.png: no such file"),
     "predict an empty folder": ("predict empty", "empty", ".png"),
@@ -102,6 +113,7 @@ def outcomes(project: Workspace) -> dict[str, subprocess.CompletedProcess[str]]:
     return outcomes
 
 
+@SHARED_FILES
 @pytest.mark.parametrize("case", CASES)
 def test_usage(outcomes: dict[str, subprocess.CompletedProcess[str]], case: str) -> None:
     _, *words = CASES[case]
@@ -115,6 +127,7 @@ def test_a_precision_that_the_device_lacks(project: Workspace) -> None:
     assert "trainer.precision" in line and "fp32" in line
 
 
+@SHARED_FILES
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
@@ -135,6 +148,7 @@ def test_no_run_yet(tmp_path: Path) -> None:
     assert not (project.path / "runs").exists()
 
 
+@SHARED_FILES
 def test_a_run_name_that_is_a_file(project: Workspace) -> None:
     (project.path / "runs/baseline/a-file").write_text("mine")
     assert "runs/baseline/a-file" in refused(project, FAILURE, "train", "--run-name", "a-file")
@@ -157,11 +171,14 @@ class Payload:
 
 
 def plant_code(file: Path) -> None:
-    """Put an object that runs code when it is unpickled where the checkpoint's own pickle was."""
+    """Put an object that runs code when it is unpickled where the checkpoint's own pickle, or an array, was."""
     with zipfile.ZipFile(file) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
-    (pickled,) = (name for name in members if name.endswith("data.pkl"))
+    (pickled,) = (name for name in members if name.endswith(("data.pkl", "values.npy")))
     members[pickled] = pickle.dumps({"schema_version": 1, "model": Payload()}, protocol=2)
+    if file.suffix == ".npz":
+        header = b"{'descr': '|O', 'fortran_order': False, 'shape': (), }\n"
+        members[pickled] = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + members[pickled]
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, content in members.items():
             archive.writestr(name, content)
@@ -177,7 +194,7 @@ READERS: dict[Callable[[Path], None], tuple[str, ...]] = {
 @pytest.mark.parametrize("damage", READERS, ids=lambda damage: damage.__name__)
 def test_damaged_checkpoints(project: Workspace, run: Path, damage: Callable[[Path], None]) -> None:
     for command in READERS[damage]:
-        checkpoint = run / "checkpoints" / ("last.pt" if command == "train" else "best.pt")
+        checkpoint = run / "checkpoints" / (f"{'last' if command == 'train' else 'best'}{project.suffix}")
         damage(checkpoint)
         before = snapshot(run / "checkpoints")
         line = refused(project, USAGE, command, *(["--resume"] if command == "train" else []), run)
@@ -186,6 +203,7 @@ def test_damaged_checkpoints(project: Workspace, run: Path, damage: Callable[[Pa
     assert not (project.path / "executed").exists()
 
 
+@SHARED_FILES
 def test_damaged_or_newer_model(project: Workspace, run: Path) -> None:
     description = json.loads((run / "model.json").read_text("utf-8"))
     (run / "model.json").write_text(json.dumps(description | {"schema_version": 2}), "utf-8")
@@ -197,6 +215,7 @@ def test_damaged_or_newer_model(project: Workspace, run: Path) -> None:
     assert "model.onnx: cannot be loaded" in refused(project, USAGE, "predict", "text.png", "--model", run)
 
 
+@SHARED_FILES
 def test_files_that_are_no_pictures(project: Workspace) -> None:
     for bad, reason in (("text.png", "not a readable picture"), ("zero.png", "the file is empty")):
         done = project.cli("predict", "good", bad, "--format", "jsonl", check=False)
@@ -205,6 +224,7 @@ def test_files_that_are_no_pictures(project: Workspace) -> None:
         assert len(done.stdout.splitlines()) == 1, "the readable picture is predicted all the same"
 
 
+@SHARED_FILES
 def test_an_empty_image_folder(project: Workspace) -> None:
     folder = ("--data.source", "image-folder", "--data.folder")
     for name in ("empty", "missing"):
@@ -242,9 +262,8 @@ def test_a_full_disk_during_a_checkpoint(project: Workspace) -> None:
     whole = project.train("enough-room", *arguments)
     run = project.train("full", *SMALL, "--trainer.max-epochs", "2", "--trainer.max-steps", "35")
     first = snapshot(run / "checkpoints")
-    temporary = run / "checkpoints/last.pt.tmp"
-    temporary.symlink_to("/dev/full")
-    (run / "checkpoints/best.pt.tmp").symlink_to("/dev/full")
+    for name in ("last", "best"):
+        (run / f"checkpoints/{name}{project.suffix}.tmp").symlink_to("/dev/full")
     done = project.cli("train", "--resume", run, *arguments, "--trainer.max-steps", "70", check=False)
     assert done.returncode == FAILURE
     assert "No space left on device" in error_line(done) and "untouched" in error_line(done)
@@ -271,6 +290,7 @@ def test_a_folder_that_cannot_be_written(project: Workspace) -> None:
         assert "locked" in error_line(done) and "Permission denied" in error_line(done)
 
 
+@SHARED_FILES
 def test_another_folder(project: Workspace, tmp_path: Path) -> None:
     """Where the project's files are not found, the line says which; with paths it works from anywhere."""
 
@@ -295,12 +315,13 @@ def test_a_run_without_a_finished_epoch(project: Workspace) -> None:
         wait_until(lambda: last_step(run) >= 2, process, "step 2")
         process.kill()
         process.wait()
-    assert not (run / "checkpoints/best.pt").exists()
+    assert not list(run.glob("checkpoints/best.*"))
     for command in ("evaluate", "export"):
         line = refused(project, USAGE, command, run)
-        assert "best.pt" in line and str(run) in line
+        assert f"best{project.suffix}" in line and str(run) in line
 
 
+@SHARED_FILES
 def test_output_cut_short_is_no_error(project: Workspace) -> None:
     """`| head` ends the reader first."""
     command = f"{project.python} -m {project.package} train --dry-run | head -n 1"

@@ -5,14 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from workspace import SMALL, Workspace, workspace
+from support import ROOT
+from workspace import FRAMEWORKS, SMALL, Workspace, workspace
 
-FILES = {"onnx": "model.onnx", "pt2": "model.pt2", "torchscript": "model.torchscript.pt"}
+FILES = {
+    "pytorch": {"onnx": "model.onnx", "pt2": "model.pt2", "torchscript": "model.torchscript.pt"},
+    "tensorflow": {"onnx": "model.onnx", "savedmodel": "savedmodel"},
+}
+CASES = [(framework, form, "best") for framework in FRAMEWORKS for form in FILES[framework]]
+CASES += [(framework, "onnx", "last") for framework in FRAMEWORKS]
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    return workspace(tmp_path_factory.mktemp("export") / "project")
+@pytest.fixture(scope="module", params=FRAMEWORKS)
+def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return workspace(tmp_path_factory.mktemp("export") / "project", request.param)
 
 
 @pytest.fixture(scope="module")
@@ -21,10 +27,13 @@ def run(project: Workspace) -> Path:
     return project.train("exported", *SMALL, "--trainer.max-epochs", "2", "--trainer.max-steps", "50")
 
 
-@pytest.mark.parametrize(("form", "checkpoint"), [*((form, "best") for form in FILES), ("onnx", "last")])
+@pytest.mark.parametrize(("project", "form", "checkpoint"), CASES, indirect=["project"])
 def test_exports_agree_with_the_model(project: Workspace, run: Path, form: str, checkpoint: str) -> None:
     done = project.cli("export", run, "--format", form, "--checkpoint", checkpoint)
-    assert str(run / FILES[form]) in done.stdout and f"{checkpoint} checkpoint" in done.stdout
+    assert (
+        str(run / FILES[project.answers["framework"]][form]) in done.stdout
+        and f"{checkpoint} checkpoint" in done.stdout
+    )
     notes = [line for line in (done.stdout + done.stderr).splitlines() if "deprecate" in line.lower()]
     assert len(notes) == (1 if form == "torchscript" else 0)
     assert not done.stderr
@@ -42,3 +51,18 @@ def test_model_json_describes_the_model(project: Workspace, run: Path) -> None:
     assert (image["name"], image["kind"], image["shape"], image["dtype"]) == ("image", "image", [8, 8, 1], "float32")
     assert output["kind"] == "probabilities"
     assert output["names"] == list("0123456789")
+
+
+def test_each_framework_reads_what_the_other_exports(tmp_path: Path) -> None:
+    """One predictor, one layout of model.json."""
+    projects = [workspace(tmp_path / framework, framework) for framework in FRAMEWORKS]
+    runs = [project.train("short", *SMALL, "--trainer.max-steps", "20") for project in projects]
+    for project, run in zip(projects, runs, strict=True):
+        project.cli("export", run)
+        project.run(project.python, ROOT / "tests/write_digits.py", "digits")
+    one, other = ((run / "model.json").read_text("utf-8") for run in runs)
+    assert one == other
+    for run in runs:
+        answers = [project.cli("predict", "digits", "--format", "jsonl", "--model", run).stdout for project in projects]
+        assert answers[0] == answers[1]
+        assert len(answers[0].splitlines()) == 10

@@ -38,6 +38,7 @@ class Fault:
     check: Callable[[Workspace], list[str]]
     own_test: str = ""
     always: bool = True
+    framework: str = "pytorch"
 
     def plant(self, project: Workspace) -> None:
         path = project.path / "src" / project.package / self.file
@@ -54,6 +55,15 @@ FAULTS = [
         "",
         resumed,
         "test_training.py",
+    ),
+    Fault(
+        "optimizer not restored (TensorFlow)",
+        "checkpoint.py",
+        '    assign(path, optimizer.variables, content["optimizer"], ',
+        '    lambda: (path, optimizer.variables, content["optimizer"], ',
+        resumed,
+        "test_training.py",
+        framework="tensorflow",
     ),
     Fault("zero_grad dropped", "train.py", "    loop.optimizer.zero_grad()\n", "", resumed, "test_training.py"),
     Fault(
@@ -101,13 +111,9 @@ FAULTS = [
 ]
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Workspace:
-    return workspace(tmp_path / "project")
-
-
 @pytest.mark.parametrize("fault", [f for f in FAULTS if f.always or EXHAUSTIVE], ids=lambda fault: fault.name)
-def test_a_planted_fault_is_seen(project: Workspace, fault: Fault) -> None:
+def test_a_planted_fault_is_seen(fault: Fault, tmp_path: Path) -> None:
+    project = workspace(tmp_path / "project", fault.framework)
     fault.plant(project)
     problems = fault.check(project)
     assert problems
@@ -116,7 +122,8 @@ def test_a_planted_fault_is_seen(project: Workspace, fault: Fault) -> None:
 
 @pytest.mark.skipif(not EXHAUSTIVE, reason="runs each project's own tests: make test-all")
 @pytest.mark.parametrize("fault", [f for f in FAULTS if f.own_test], ids=lambda fault: fault.name)
-def test_a_projects_own_tests_see_it_too(project: Workspace, fault: Fault) -> None:
+def test_a_projects_own_tests_see_it_too(fault: Fault, tmp_path: Path) -> None:
+    project = workspace(tmp_path / "project", fault.framework)
     fault.plant(project)
     done = project.run(project.python, "-m", "pytest", "-q", f"tests/{fault.own_test}", check=False)
     assert done.returncode == 1, done.stdout

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from workspace import Workspace, workspace
+from workspace import FRAMEWORKS, Workspace, workspace
 
 EPOCHS = 2
 Reads = list[tuple[int, int]]
@@ -37,9 +37,9 @@ def order_problems(reads: Reads) -> list[str]:
     return problems
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    return workspace(tmp_path_factory.mktemp("order") / "project")
+@pytest.fixture(scope="module", params=FRAMEWORKS)
+def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return workspace(tmp_path_factory.mktemp("order") / "project", request.param)
 
 
 def test_each_epoch_has_its_own_order_and_augmentation(project: Workspace) -> None:

@@ -9,16 +9,33 @@ from statistics import mean
 import pytest
 
 from support import PRESETS, ROOT, Project, render
-from workspace import EXHAUSTIVE, read_accuracy, workspace
+from workspace import EXHAUSTIVE, FRAMEWORKS, ONE_THREAD, read_accuracy, workspace
 
-FAST = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
-HEAVY = ("torch", "onnxruntime", "onnx", "sklearn", "scipy", "matplotlib", "tensorboard", "pytest")
+FAST = ONE_THREAD | {"PYTHONDONTWRITEBYTECODE": ""}
+HEAVY = (
+    "torch",
+    "tensorflow",
+    "keras",
+    "onnxruntime",
+    "onnx",
+    "sklearn",
+    "scipy",
+    "matplotlib",
+    "tensorboard",
+    "pytest",
+)
 
 
-@pytest.fixture(scope="module", params=PRESETS)
+# In the second framework a preset differs by little: all of them in the exhaustive form.
+CHOSEN = [*PRESETS, *(f"{preset}-tensorflow" for preset in (PRESETS if EXHAUSTIVE else ["solo"]))]
+
+
+@pytest.fixture(scope="module", params=CHOSEN)
 def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A preset's project, committed and with an environment of its own."""
-    project = render(tmp_path_factory.mktemp(request.param) / "project", preset=request.param)
+    preset = request.param.removesuffix("-tensorflow")
+    framework = "pytorch" if preset == request.param else "tensorflow"
+    project = render(tmp_path_factory.mktemp(request.param) / "project", preset=preset, framework=framework)
     identity = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "commit.gpgsign=false")
     for command in (("init", "--quiet"), ("add", "--all"), (*identity, "commit", "--quiet", "--message", "Begin")):
         project.run("git", *command)
@@ -121,7 +138,7 @@ def test_prediction_without_the_framework(project: Project, tmp_path: Path) -> N
     install = (uv, "pip", "install", "--quiet", "--python", tmp_path / "venv", "--constraints", "constraints.txt")
     project.run(*install, "--editable", ".")
     python = tmp_path / "venv/bin/python"
-    for name in ("torch", "onnx", "sklearn", "matplotlib"):
+    for name in ("torch", "tensorflow", "keras", "onnx", "sklearn", "matplotlib"):
         assert project.run(python, "-c", f"import {name}", check=False).returncode == 1
     project.run(project.python, ROOT / "tests/write_digits.py", tmp_path / "digits")
     done = project.run(python, "-m", project.package, "predict", tmp_path / "digits", "--format", "jsonl", env=FAST)
@@ -132,8 +149,9 @@ def test_prediction_without_the_framework(project: Project, tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(not EXHAUSTIVE, reason="five trainings: make test-all")
-def test_baseline_over_five_seeds(tmp_path: Path) -> None:
-    project = workspace(tmp_path / "project")
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_baseline_over_five_seeds(framework: str, tmp_path: Path) -> None:
+    project = workspace(tmp_path / "project", framework)
     accuracies = []
     for seed in range(5):
         run = project.train(f"seed-{seed}", "--seed", str(seed), timeout=900)
@@ -149,4 +167,5 @@ def test_make_without_a_target_lists_every_command(project: Project) -> None:
     assert {"setup", "train", "evaluate", "export", "predict", "test", "lint"} <= targets
     assert all(len(line.split(maxsplit=1)) == 2 for line in listing)
     assert not changed_files(project)
-    assert os.access(project.path / "launch/ddp.sh", os.X_OK)
+    if project.answers["framework"] == "pytorch":
+        assert os.access(project.path / "launch/ddp.sh", os.X_OK)

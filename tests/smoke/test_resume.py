@@ -11,6 +11,8 @@ import pytest
 
 from workspace import (
     EXHAUSTIVE,
+    FRAMEWORKS,
+    SHARED_FILES,
     SMALL,
     Workspace,
     differences,
@@ -67,9 +69,9 @@ def resume_problems(project: Workspace, reference: Path, resumed: Path) -> list[
     return problems
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    return workspace(tmp_path_factory.mktemp("resume") / "project")
+@pytest.fixture(scope="module", params=FRAMEWORKS)
+def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return workspace(tmp_path_factory.mktemp("resume") / "project", request.param)
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +123,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(project: Workspace) 
     assert got == pytest.approx(expected, rel=1e-5, abs=1e-5)
 
 
+@SHARED_FILES
 @pytest.mark.parametrize(
     ("flag", "value", "key"),
     [("--seed", "1", "seed"), ("--data.source", "image-folder", "data"), ("--model.width", "16", "model")],
@@ -137,6 +140,7 @@ def test_a_resumed_run_keeps_its_seed_data_and_model(
     assert snapshot(uninterrupted) == before
 
 
+@SHARED_FILES
 def test_the_newest_run_goes_on_where_it_is_given_more_epochs(project: Workspace, uninterrupted: Path) -> None:
     before = snapshot(uninterrupted)
     run = project.train("newest", *SMALL, "--trainer.max-epochs", "1")

@@ -15,7 +15,7 @@ import pytest
 from debugger import Debugger
 from peer import Message, server
 from support import ROOT
-from workspace import EXHAUSTIVE, SMALL, Workspace, snapshot, workspace
+from workspace import EXHAUSTIVE, FRAMEWORKS, SHARED_FILES, SMALL, Workspace, snapshot, workspace
 
 LOOK = """from PACKAGE.settings import ModelSettings
 
@@ -29,10 +29,10 @@ look(3)
 OURS = re.compile(r"runs/|\.(mypy|pytest|ruff)_cache/")
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+@pytest.fixture(scope="module", params=FRAMEWORKS)
+def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """A project with one run, some pictures and a script of its owner's, in git."""
-    project = workspace(tmp_path_factory.mktemp("vscode") / "project")
+    project = workspace(tmp_path_factory.mktemp("vscode") / "project", request.param)
     project.train("first", *SMALL, "--trainer.max-steps", "1")
     project.run(project.python, ROOT / "tests/write_digits.py", "pictures")
     (project.path / "look.py").write_text(LOOK.replace("PACKAGE", project.package))
@@ -74,11 +74,12 @@ class Stop:
         raise AssertionError(f"{path}: no {self.function}")
 
 
+DDP = "Train in two processes (DDP)"
 TRAIN_STEP = Stop("src/PACKAGE/train.py", "train_step", "batches")
 STOPS = {
     "Train": TRAIN_STEP,
     "Train one step": TRAIN_STEP,
-    "Train in two processes (DDP)": Stop("src/PACKAGE/train.py", "train_step", "batches", processes=2),
+    DDP: Stop("src/PACKAGE/train.py", "train_step", "batches", processes=2),
     "Check my four files": Stop("src/PACKAGE/task.py", "compute_loss", "batch"),
     "Evaluate the newest run": Stop("src/PACKAGE/evaluate.py", "compute_metrics", "sums"),
     "Current test file": Stop("tests/test_model.py", "test_the_contract_holds", "config", "tests/test_model.py"),
@@ -86,7 +87,11 @@ STOPS = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name in STOPS if EXHAUSTIVE or name != "Train one step"])
+CASES = [("pytorch", name) for name in STOPS if EXHAUSTIVE or name != "Train one step"]
+CASES += [("tensorflow", name) for name in STOPS if name != DDP and (EXHAUSTIVE or name == "Train")]
+
+
+@pytest.mark.parametrize(("project", "name"), CASES, indirect=["project"])
 def test_the_debugger_stops_at_a_breakpoint(project: Workspace, name: str) -> None:
     stop = STOPS[name]
     file, line = stop.place(project)
@@ -111,7 +116,8 @@ def test_the_debugger_stops_at_a_breakpoint(project: Workspace, name: str) -> No
 
 def test_every_launch_configuration_is_tested(project: Workspace) -> None:
     served = {"Demo"}  # until a browser comes: tests/engines
-    assert {each["name"] for each in read(project, "launch.json")["configurations"]} == {*STOPS, *served}
+    absent = {DDP} if project.answers["framework"] == "tensorflow" else set()
+    assert {each["name"] for each in read(project, "launch.json")["configurations"]} == {*STOPS, *served} - absent
 
 
 def processes(tasks: dict[str, Message], label: str) -> Iterator[list[str]]:
@@ -125,7 +131,7 @@ def processes(tasks: dict[str, Message], label: str) -> Iterator[list[str]]:
 
 # What a task adds: a file, or nothing.
 TASKS = {
-    "train": "runs/baseline/2*/checkpoints/last.pt",
+    "train": "runs/baseline/2*/checkpoints/last.*",
     "resume": "",
     "evaluate": "runs/baseline/*/evaluation/test/metrics.json",
     "export": "runs/baseline/*/model.onnx",
@@ -140,6 +146,7 @@ SLOW = {"lint": "", "test": ""}  # what they run, other tests run too
 NOT_RUN = {"setup", "demo", "tensorboard"}  # makes the environment; run until they are stopped
 
 
+@SHARED_FILES
 def test_tasks_do_what_they_say(project: Workspace) -> None:
     tasks = {task["label"]: task for task in read(project, "tasks.json")["tasks"]}
     assert {label for label, task in tasks.items() if not task.get("hide")} == {*TASKS, *SLOW, *NOT_RUN}

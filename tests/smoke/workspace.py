@@ -12,10 +12,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from support import FRAMEWORKS as FRAMEWORKS
 from support import Project, render, setup_env, shared_project
 
 HERE = Path(__file__).parent
 EXHAUSTIVE = os.environ.get("MLSTACK_EXHAUSTIVE") == "1"
+# For a test of files that are the same text in both: it runs with the first, and in the exhaustive form with both.
+SHARED_FILES = pytest.mark.parametrize("project", FRAMEWORKS if EXHAUSTIVE else FRAMEWORKS[:1], indirect=True)
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
 # Small enough for seconds, with every part of the state in use: AdamW, its schedule, augmentation.
 SMALL = ("--model.width", "8", "--trainer.global-batch-size", "32", "--trainer.log-every", "1")
 
@@ -27,8 +33,8 @@ class Workspace(Project):
     @property
     def env(self) -> dict[str, str]:
         # Bytecode is kept even where the machine's settings forbid it: without it a start takes twice as long.
-        own = {"PYTHONPATH": str(self.path / "src"), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
-        return setup_env() | own
+        own = {"PYTHONPATH": str(self.path / "src"), "PYTHONDONTWRITEBYTECODE": ""}
+        return setup_env() | own | ONE_THREAD
 
     def run(
         self, *command: str | Path, check: bool = True, timeout: float = 600, env: Mapping[str, str] | None = None
@@ -38,6 +44,11 @@ class Workspace(Project):
     def script(self, name: str, *arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run one of this folder's scripts with the project's interpreter."""
         return self.run(self.python, HERE / name, *arguments, **options)
+
+    @property
+    def suffix(self) -> str:
+        """Of checkpoints."""
+        return {"pytorch": ".pt", "tensorflow": ".npz"}[self.answers["framework"]]
 
     def run_dir(self, name: str, experiment: str = "baseline") -> Path:
         return self.path / "runs" / experiment / name
@@ -79,9 +90,9 @@ class Workspace(Project):
         return self.started(self.python, "-m", self.package, *arguments)
 
 
-def workspace(dest: Path, **answers: Any) -> Workspace:
-    project = Workspace(render(dest, **answers).path)
-    (project.path / ".venv").symlink_to(shared_project().path / ".venv")
+def workspace(dest: Path, framework: str = "pytorch", **answers: Any) -> Workspace:
+    project = Workspace(render(dest, framework=framework, **answers).path)
+    (project.path / ".venv").symlink_to(shared_project(framework).path / ".venv")
     return project
 
 

@@ -120,8 +120,8 @@ def edit_minor(template: Path) -> None:
     replace(files / "constraints.txt", "\ntqdm==", "\n# a progress bar\ntqdm==")
     replace(files / "ruff.toml", '"RUF"]', '"RUF", "PIE"]')
     replace(files / "Makefile.jinja", "## Show the devices and", "## Name the devices, and say")
-    replace(files / ".github/workflows/ci.yml.jinja", "  TORCH_BACKEND: cpu\n", "  TORCH_BACKEND: cpu\n  TZ: UTC\n")
-    replace(files / ".gitlab-ci.yml.jinja", "  TORCH_BACKEND: cpu\n", "  TORCH_BACKEND: cpu\n  TZ: UTC\n")
+    for name in (".github/workflows/ci.yml.jinja", ".gitlab-ci.yml.jinja"):
+        replace(files / name, "}}: cpu\n", "}}: cpu\n  TZ: UTC\n")
     replace(files / ".vscode/tasks.json.jinja", "Train; writes a new folder", "Train: write a new folder")
     append(files / ".dockerignore.jinja", "**/.pytest_cache\n")
     # and everything that an owner has

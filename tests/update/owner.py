@@ -52,7 +52,7 @@ def edit(project: Workspace) -> None:
     (package / "model").mkdir()
     (package / "model.py").rename(package / "model" / "__init__.py")
     replace(package / "model/__init__.py", "from .", "from ..")
-    replace(package / "model/__init__.py", "nn.ReLU()]", "nn.SiLU()]")
+    replace(package / "model/__init__.py", "ReLU()", "SiLU()" if project.answers["framework"] == "pytorch" else "ELU()")
     (package / "mixing.py").write_text(MODULE, "utf-8")
     (root / "tests/test_mixing.py").write_text(TEST.format(package=project.package), "utf-8")
     # experiments
@@ -71,7 +71,7 @@ def edit(project: Workspace) -> None:
     for name, job in ((".github/workflows/ci.yml", GITHUB_JOB), (".gitlab-ci.yml", GITLAB_JOB)):
         if (root / name).is_file():
             append(root / name, job)
-    replace(package / "train.py", "    train_model = runtime", "    # not compiled\n    train_model = runtime")
+    replace(package / "train.py", "    optimizer = build", "    # ours\n    optimizer = build")
     append(root / "app/main.py", "# ours\n")
     for name in ("notebooks/quickstart.ipynb", "CODEOWNERS"):
         (root / name).unlink(missing_ok=True)
@@ -100,7 +100,7 @@ def generate(template: Path, version: str, dest: Path, **answers: object) -> Wor
 
 
 def use_shared_environment(project: Project) -> None:
-    (project.path / ".venv").symlink_to(shared_project().path / ".venv")
+    (project.path / ".venv").symlink_to(shared_project(project.answers["framework"]).path / ".venv")
 
 
 def update(project: Project, version: str, **answers: object) -> None:

@@ -47,6 +47,7 @@ def traces(project: Workspace, template: Path, folder: Path) -> Iterator[str]:
     shutil.rmtree(folder / "fresh")
 
 
+KEPT_ANSWERS = {"license", "framework"}
 PATH = (
     ("startup", "large-org", "startup", "solo", "large-org", "solo") if EXHAUSTIVE else ("startup", "large-org", "solo")
 )
@@ -55,7 +56,7 @@ PATH = (
 def test_presets_are_switched_by_one_command(template: Path, tmp_path: Path) -> None:
     """What the owner chose aside from the preset goes with it; names, licence and version stay."""
     project = owner.generate(template, NOW, tmp_path / "project", ci="gitlab", notebooks=False)
-    identity = {name: value for name, value in project.answers.items() if name not in CHOICES or name == "license"}
+    identity = {name: value for name, value in project.answers.items() if name not in CHOICES.keys() - KEPT_ANSWERS}
     first = owner.read(project.path)
     for number, preset in enumerate(PATH):
         make(project, "preset", f"PRESET={preset}", tests=EXHAUSTIVE or number == 1)

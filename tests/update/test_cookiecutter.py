@@ -79,4 +79,4 @@ def test_both_ask_the_same() -> None:
     assert ours["preset"] == list(PRESETS) == list(questions["preset"]["choices"].values())
     labels = {label: value for value, label in ours["__prompts__"]["preset"].items() if value != "__prompt__"}
     assert labels == questions["preset"]["choices"]
-    assert ours["framework"] == list(FRAMEWORKS) == questions["framework"]["choices"]
+    assert ours["framework"] == list(FRAMEWORKS) == list(questions["framework"]["choices"].values())

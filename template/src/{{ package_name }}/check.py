@@ -52,7 +52,7 @@ def build(config: Config, datasets: Datasets, device: Device, report: bool = Fal
         if report:
             _check_report(made, sums)
         _check_prediction(made, built, datasets.val, device)
-    unused = without_gradient(built, lambda tensors: made.compute_loss(run_model(built, tensors), tensors), train)
+    unused = without_gradient(built, made, train)
     _require(not unused, "model.py: the model", "use all its weights in the loss", f"no gradient for {unused[:5]}")
     return built, made
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from .errors import UserError
+from .framework import EXPORT_FORMATS, NAME
 
 BASELINE = Path("configs/experiment/baseline.yaml")
 OWNERS = {"settings.py", "data.py", "model.py", "task.py"}
@@ -22,7 +23,7 @@ COMMANDS = {
     "export": "write a run's model for prediction: model.onnx and model.json",
     "predict": "predict files or folders with an exported model",
     "check": "pass one tiny batch through your four files",
-    "hardware": "show what there is to train on, and whether PyTorch fits it",
+    "hardware": f"show what there is to train on, and whether {NAME} fits it",
     "schema": "write the JSON schema from which an editor completes configs/experiment/",
 }
 
@@ -106,7 +107,7 @@ def build_parser(command: str) -> Parser:
     if command == "evaluate":
         add("--split", choices=["val", "test"], default="test", help="default: test")
     if command == "export":
-        add("--format", choices=["onnx", "pt2", "torchscript"], default="onnx", help="default: onnx")
+        add("--format", choices=EXPORT_FORMATS, default="onnx", help="default: onnx")
     if command == "predict":
         add("paths", nargs="+", type=Path, metavar="PATH", help="files, or folders of them")
         add("--model", type=Path, metavar="RUN", help="folder with model.onnx (default: the newest run that has one)")
@@ -130,13 +131,14 @@ def _explain_owner_error(error: Exception) -> str | None:
     problem = f"got {type(error).__name__}: {error}"
     if isinstance(error, SyntaxError) and Path(error.filename or "").name in OWNERS:
         return f"{Path(error.filename or '').name}: must be valid Python, {problem}"
-    if isinstance(error, NotImplementedError) and error.args:
-        return f"task.py: Task must have {error.args[0]}, got none"
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, NotImplementedError) and Path(frames[-1].filename).name == "contract.py":
+        return f"task.py: Task must have {error}, got none"
     if isinstance(error, (AttributeError, ImportError)):
         for name in OWNERS:  # such as "module 'package.data' has no attribute 'build_datasets'"
             if f"'{__package__}.{name.removesuffix('.py')}'" in str(error):
                 return f"{name}: the file must have all that contract.py names, {problem}"
-    for frame in traceback.extract_tb(error.__traceback__):
+    for frame in frames:
         file = Path(frame.filename)
         if file.parent == Path(__file__).parent and file.name in OWNERS:
             return f"{file.name}: {'the file' if frame.name == '<module>' else frame.name} must run, {problem}"

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from . import data, distributed
-from .backend import Model, inference, place, run_model, to_numpy, to_tensors
+from .backend import place
 from .checkpoint import load_model
+from .config import read_config
 from .contract import BaseTask, Examples, Report
-from .distributed import Runtime
+from .distributed import EvalStep, Runtime
 from .errors import UserError
 from .files import write_json
 from .loading import read_batches
@@ -21,7 +22,7 @@ from .tracking import build_tracker
 
 
 def compute_sums(
-    runtime: Runtime, task: BaseTask, model: Model, examples: Examples, batch_size: int, workers: int = 0
+    runtime: Runtime, eval_step: EvalStep, examples: Examples, batch_size: int, workers: int = 0
 ) -> dict[str, NDArray[np.float64]]:
     """The task's sums over a split, with "loss" and "count"; each example is seen once, by one rank."""
     mine = np.arange(runtime.rank, len(examples), runtime.world_size)
@@ -29,16 +30,9 @@ def compute_sums(
     sums: dict[str, NDArray[np.float64]] = {}
     batches = read_batches(examples, parts, None, workers)
     hidden = None if runtime.is_main else True  # None: shown on a terminal only
-    with inference(model):
-        for arrays in tqdm(batches, "evaluate", len(parts), unit="batch", disable=hidden, delay=2, leave=False):
-            batch = to_tensors(arrays, runtime.device)
-            with runtime.autocast():
-                outputs = run_model(model, batch)
-                loss = task.compute_loss(outputs, batch)
-            add = {name: to_numpy(value) for name, value in task.compute_sums(outputs, batch).items()}
-            add |= {"loss": to_numpy(loss.total), "count": np.asarray(float(loss.count))}
-            for name, value in add.items():
-                sums[name] = sums.get(name, np.zeros(())) + value.astype(np.float64)
+    for batch in tqdm(batches, "evaluate", len(parts), unit="batch", disable=hidden, delay=2, leave=False):
+        for name, value in eval_step(batch).items():
+            sums[name] = sums.get(name, np.zeros(())) + value.astype(np.float64)
     total: dict[str, NDArray[np.float64]] = {}
     for part in runtime.gather(sums):
         for name, value in part.items():
@@ -54,13 +48,15 @@ def compute_metrics(task: BaseTask, sums: dict[str, NDArray[np.float64]]) -> dic
 
 def evaluate(run: Run, split: str, which: Checkpoint) -> tuple[dict[str, float], Report]:
     """Evaluate a run's checkpoint; metrics, tables and pictures go to the run directory and its trackers."""
-    config, task, model, state = load_model(run, which)
+    config = read_config(run.config)
     examples: Examples = getattr(data.build_datasets(config.data), split)
     if len(examples) == 0:
         raise UserError(f"data: the {split} split is empty")
     with distributed.start(config.trainer) as runtime:
+        _, task, model, state = load_model(run, which)
+        eval_step = runtime.build_eval_step(task, place(model, runtime.device))
         batch_size, workers = config.trainer.global_batch_size, config.trainer.read_workers
-        sums = compute_sums(runtime, task, place(model, runtime.device), examples, batch_size, workers)
+        sums = compute_sums(runtime, eval_step, examples, batch_size, workers)
     metrics, report = compute_metrics(task, sums), task.build_report(sums)
     if not runtime.is_main:
         return metrics, report
@@ -78,7 +74,7 @@ def evaluate(run: Run, split: str, which: Checkpoint) -> tuple[dict[str, float],
 
 
 def main(args: argparse.Namespace) -> None:
-    run = find_run(args.run, needs=f"checkpoints/{args.checkpoint}.pt")
+    run = find_run(args.run, needs=Run.checkpoint_name(args.checkpoint))
     metrics, report = evaluate(run, args.split, args.checkpoint)
     if not distributed.is_main_process():
         return

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -15,13 +16,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import attrgetter
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
 from .errors import UserError
 from .files import write_json, write_text
+from .framework import CHECKPOINT_SUFFIX, RESTART_COUNT
 
 if TYPE_CHECKING:
     from .config import Config
+    from .distributed import Runtime
 
 Status = Literal["running", "finished", "failed", "interrupted"]
 Checkpoint = Literal["best", "last"]
@@ -50,8 +54,12 @@ class Run:
     def model(self) -> Path:
         return self.path / "model.onnx"
 
+    @staticmethod
+    def checkpoint_name(which: Checkpoint) -> str:
+        return f"checkpoints/{which}{CHECKPOINT_SUFFIX}"
+
     def checkpoint(self, which: Checkpoint) -> Path:
-        return self.path / "checkpoints" / f"{which}.pt"
+        return self.path / self.checkpoint_name(which)
 
     def read_status(self) -> dict[str, Any]:
         try:
@@ -88,7 +96,7 @@ def _check_that_it_can_go_on(run: Run, config: "Config") -> None:
             raise UserError(f"{key}: cannot change while {run.path} goes on; start a new run instead")
     if status.get("status") == "running" and status.get("host") == socket.gethostname() and _is_alive(status["pid"]):
         raise UserError(f"{run.path}: process {status['pid']} is training it; if not, delete its status.json")
-    if "error" in status and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0:
+    if "error" in status and int(os.environ.get(RESTART_COUNT, "0")) > 0:
         raise UserError("", exit_code=1)  # the first attempt has said why; another would end the same way
     if run.checkpoint("best").is_file() and not run.checkpoint("last").is_file():
         raise UserError(f"{run.checkpoint('last')}: is missing, so the run cannot go on; start a new run")
@@ -108,6 +116,25 @@ def _is_alive(pid: int) -> bool:
 
 class StopRequested(Exception):
     """Ctrl-C or SIGTERM arrived, and the last step is in the checkpoint."""
+
+
+@contextmanager
+def stop_on_signal(runtime: "Runtime") -> Iterator[None]:
+    """Ctrl-C or SIGTERM asks the loop to save and stop; a second Ctrl-C ends a lone process at once."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if runtime.stop_requested and number == signal.SIGINT and runtime.world_size == 1:
+            raise KeyboardInterrupt
+        runtime.stop_requested = True
+        if runtime.is_main:
+            print("\nstopping after this step", file=sys.stderr)
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -2,17 +2,15 @@
 
 import gc
 import os
-import signal
-import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from types import FrameType
 from typing import Any, TypeVar, cast
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -22,11 +20,13 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from .backend import Model
+from .backend import Model, inference, run_model, to_numpy, to_tensors
 from .config import TrainerSettings
+from .contract import BaseTask, Batch
 from .errors import UserError
 
 T = TypeVar("T")
+EvalStep = Callable[[Batch], Batch]
 _DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -65,6 +65,20 @@ class Runtime:
         # Said of each convolution of one channel, by every process; nothing is wrong, and such layers are tiny.
         warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
         return DistributedDataParallel(model, [self.device] if self.device.type == "cuda" else None)
+
+    def build_eval_step(self, task: BaseTask, model: Model) -> EvalStep:
+        """Evaluate one batch: the task's sums over it, with "loss" and "count"."""
+
+        def eval_step(arrays: Batch) -> Batch:
+            batch = to_tensors(arrays, self.device)
+            with inference(model):
+                with self.autocast():
+                    outputs = run_model(model, batch)
+                    loss = task.compute_loss(outputs, batch)
+                sums = {name: to_numpy(value) for name, value in task.compute_sums(outputs, batch).items()}
+            return sums | {"loss": to_numpy(loss.total), "count": np.asarray(float(loss.count))}
+
+        return eval_step
 
     def accumulate(self, model: Model, last: bool) -> AbstractContextManager[Any]:
         """Around the forward and backward pass of a part of a batch: only the last part exchanges gradients."""
@@ -182,22 +196,3 @@ def _leave(world_size: int) -> None:
     if world_size > 1:
         gc.collect()
         dist.destroy_process_group()
-
-
-@contextmanager
-def stop_on_signal(runtime: Runtime) -> Iterator[None]:
-    """Ctrl-C or SIGTERM asks the loop to save and stop; a second Ctrl-C ends a lone process at once."""
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if runtime.stop_requested and number == signal.SIGINT and runtime.world_size == 1:
-            raise KeyboardInterrupt
-        runtime.stop_requested = True
-        if runtime.is_main:
-            print("\nstopping after this step", file=sys.stderr)
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

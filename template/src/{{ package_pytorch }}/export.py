@@ -18,7 +18,7 @@ from .contract import BaseTask
 from .errors import UserError
 from .files import write_json
 from .predictor import Predictor
-from .run import find_run
+from .run import Run, find_run
 from .signature import SCHEMA_VERSION, Signature
 
 TOLERANCE = 1e-4
@@ -41,7 +41,7 @@ class Prediction(nn.Module):
 
 
 def main(args: argparse.Namespace) -> None:
-    run = find_run(args.run, needs=f"checkpoints/{args.checkpoint}.pt")
+    run = find_run(args.run, needs=Run.checkpoint_name(args.checkpoint))
     _, task, model, state = load_model(run, args.checkpoint)
     signature = task.signature()
     prediction = Prediction(task, model, signature).eval()

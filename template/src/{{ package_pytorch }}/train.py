@@ -15,12 +15,12 @@ from .backend import Model, Tensor, to_tensors
 from .check import build
 from .config import Config, OptimizerSettings, check_batch
 from .contract import BaseTask, Batch, Datasets
-from .distributed import Runtime
+from .distributed import EvalStep, Runtime
 from .errors import UserError
 from .evaluate import compute_metrics, compute_sums
 from .loading import batch_parts, data_version, epoch_order, read_batches
 from .progress import Progress, TrainState
-from .run import Checkpoint, Run, StopRequested, open_run, record_start, recorded
+from .run import Checkpoint, Run, StopRequested, open_run, record_start, recorded, stop_on_signal
 from .schedule import learning_rate
 from .seeds import mix
 from .tracking import Tracker, build_tracker
@@ -37,6 +37,7 @@ class Loop:
     task: BaseTask
     model: Model
     train_model: Model  # the same weights, compiled and wrapped for several processes
+    eval_step: EvalStep
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     state: TrainState
@@ -79,7 +80,7 @@ def train_all_epochs(config: Config, runtime: Runtime, run: Run) -> None:
     say(f"run {run.path} on {runtime.device}, {runtime.precision}, world size {runtime.world_size}{start}")
     if loop.is_done:
         say("nothing is left to do; raise trainer.max_epochs, trainer.max_steps or trainer.patience")
-    with recorded(run, runtime.is_main, loop.progress.tracker.finish), distributed.stop_on_signal(runtime):
+    with recorded(run, runtime.is_main, loop.progress.tracker.finish), stop_on_signal(runtime):
         while not loop.is_done:
             train_one_epoch(loop)
             finish_epoch(loop)
@@ -110,10 +111,20 @@ def build_loop(config: Config, runtime: Runtime, run: Run) -> Loop:
     tracker = Tracker()
     if runtime.is_main:
         tracker = build_tracker(config.tracking.trackers, run.path, config.model_dump(mode="json"), state.step)
-    train_model = runtime.wrap_model(model, trainer.compile)
-    progress = Progress(runtime, tracker)
     return Loop(
-        config, runtime, run, datasets, task, model, train_model, optimizer, scaler, state, total_steps, progress
+        config,
+        runtime,
+        run,
+        datasets,
+        task,
+        model,
+        runtime.wrap_model(model, trainer.compile),
+        runtime.build_eval_step(task, model),
+        optimizer,
+        scaler,
+        state,
+        total_steps,
+        Progress(runtime, tracker),
     )
 
 
@@ -206,7 +217,7 @@ def finish_epoch(loop: Loop) -> None:
     if state.window_count:
         loop.progress.log_train(state, loop.optimizer.param_groups[0]["lr"])
     size, workers = trainer.global_batch_size, trainer.read_workers
-    sums = compute_sums(loop.runtime, loop.task, loop.model, loop.datasets.val, size, workers)
+    sums = compute_sums(loop.runtime, loop.eval_step, loop.datasets.val, size, workers)
     metrics = compute_metrics(loop.task, sums)
     if not math.isfinite(metrics["loss"]):
         raise UserError(f"step {state.step}: the val loss is {metrics['loss']}; lower optimizer.learning_rate", 1)
