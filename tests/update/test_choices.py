@@ -17,6 +17,7 @@ from support import ROOT, Project
 from workspace import EXHAUSTIVE, Workspace
 
 COPIER = Path(sys.executable).with_name("copier")
+KEPT_ANSWERS = ("license", "framework")
 # Yours, or made by a command: as an update finds them.
 KEPT = r"README.md|configs/.*|tests/test_model.py|src/wing_spans/(settings|data|model|task).py"
 
@@ -70,7 +71,7 @@ def test_presets_are_switched_by_one_command(template: Path, tmp_path: Path) -> 
 
 
 # (what is on, what is switched to): everything at once, and each by itself.
-CHOSEN = {name: values for name, values in CHOICES.items() if name not in ("preset", "license", "author_email")}
+CHOSEN = {name: values for name, values in CHOICES.items() if name not in ("preset", "author_email", *KEPT_ANSWERS)}
 SWITCHES = [
     ({name: values[0] for name, values in CHOSEN.items()}, {name: values[-1] for name, values in CHOSEN.items()})
 ]

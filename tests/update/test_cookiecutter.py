@@ -76,7 +76,7 @@ def test_both_ask_the_same() -> None:
     ours = json.loads((ROOT / "cookiecutter.json").read_text("utf-8"))
     questions = yaml.safe_load((ROOT / "copier.yml").read_text("utf-8"))
     assert ours["project_name"] == questions["project_name"]["default"]
-    assert ours["preset"] == list(PRESETS) == list(questions["preset"]["choices"].values())
-    labels = {label: value for value, label in ours["__prompts__"]["preset"].items() if value != "__prompt__"}
-    assert labels == questions["preset"]["choices"]
-    assert ours["framework"] == list(FRAMEWORKS) == list(questions["framework"]["choices"].values())
+    for name, values in (("preset", PRESETS), ("framework", FRAMEWORKS)):
+        assert ours[name] == list(values)
+        labels = {label: value for value, label in ours["__prompts__"][name].items() if value != "__prompt__"}
+        assert labels == questions[name]["choices"]
