@@ -17,7 +17,6 @@ from support import ROOT, Project
 from workspace import EXHAUSTIVE, Workspace
 
 COPIER = Path(sys.executable).with_name("copier")
-KEPT_ANSWERS = ("license", "framework")
 # Yours, or made by a command: as an update finds them.
 KEPT = r"README.md|configs/.*|tests/test_model.py|src/wing_spans/(settings|data|model|task).py"
 
