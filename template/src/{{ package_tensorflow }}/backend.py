@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Device = str
 
 keras.config.disable_traceback_filtering()  # errors as they are, without a page of arguments
-warnings.filterwarnings("ignore", "Layer .* looks like it has unbuilt state")  # said before an error in `call`
+warnings.filterwarnings("ignore", ".*looks like it has unbuilt state")  # said before an error in `call`
 
 
 def to_tensors(batch: Mapping[str, NDArray[Any]], device: Device = "cpu") -> dict[str, Tensor]:
