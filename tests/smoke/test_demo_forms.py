@@ -56,7 +56,7 @@ def test_the_projects_own_test_of_the_demo_holds(project: Workspace) -> None:
     project.run(project.python, "-m", "pytest", "-q", "tests/test_demo.py")
 
 
-@pytest.mark.parametrize("project", ["tabular"], indirect=True)
+@pytest.mark.parametrize("project", [("pytorch", "tabular")], ids=["tabular"], indirect=True)
 def test_a_damaged_description_is_one_line(project: Workspace) -> None:
     description = project.run_dir("short") / "model.json"
     whole = description.read_bytes()
@@ -69,7 +69,7 @@ def test_a_damaged_description_is_one_line(project: Workspace) -> None:
         description.write_bytes(whole)
 
 
-@pytest.mark.parametrize("project", ["tabular"], indirect=True)
+@pytest.mark.parametrize("project", [("pytorch", "tabular")], ids=["tabular"], indirect=True)
 def test_a_long_run_keeps_its_last_step_and_its_best_value(project: Workspace) -> None:
     usual = {("train", "loss"): 1.0, ("val", "mean_loss"): 3.0, ("val", "accuracy"): 0.5}
     best = {**usual, ("val", "mean_loss"): 2.75, ("val", "accuracy"): 0.75}
