@@ -40,7 +40,8 @@ def setup_env() -> dict[str, str]:
     """
     env = dict(os.environ, UV_PYTHON=sys.executable)
     # MAKEFLAGS carries the ARGS of this repository's make; without compiled files a start takes twice as long.
-    for name in "VIRTUAL_ENV PYTHONPATH PYTHONDONTWRITEBYTECODE MAKEFLAGS MAKEOVERRIDES MAKELEVEL ARGS".split():
+    make = ("MAKEFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "ARGS")
+    for name in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", *make):
         env.pop(name, None)
     if "UV_FIND_LINKS" not in env:
         env["UV_FIND_LINKS"] = env.get("PIP_FIND_LINKS") or pip_setting("global.find-links")
