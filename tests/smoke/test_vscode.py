@@ -143,7 +143,8 @@ TASKS = {
     "format": "",
 }
 SLOW = {"lint": "", "test": ""}  # what they run, other tests run too
-NOT_RUN = {"setup", "demo", "tensorboard"}  # makes the environment; run until they are stopped
+# Makes the environment; takes a release of the template; run until they are stopped.
+NOT_RUN = {"setup", "update", "demo", "tensorboard"}
 
 
 @SHARED_FILES
