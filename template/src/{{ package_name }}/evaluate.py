@@ -11,7 +11,7 @@ from tqdm import tqdm
 from . import data, distributed
 from .backend import place
 from .checkpoint import load_model
-from .config import read_config
+from .config import Config, read_config
 from .contract import BaseTask, Examples, Report
 from .distributed import EvalStep, Runtime
 from .errors import UserError
@@ -46,12 +46,18 @@ def compute_metrics(task: BaseTask, sums: dict[str, NDArray[np.float64]]) -> dic
     return metrics | {name: float(value) for name, value in task.compute_metrics(sums).items()}
 
 
-def evaluate(run: Run, split: str, which: Checkpoint) -> tuple[dict[str, float], Report]:
-    """Evaluate a run's checkpoint; metrics, tables and pictures go to the run directory and its trackers."""
-    config = read_config(run.config)
+def build_split(config: Config, split: str) -> Examples:
+    """The examples of "train", "val" or "test", of which there must be some."""
     examples: Examples = getattr(data.build_datasets(config.data), split)
     if len(examples) == 0:
         raise UserError(f"data: the {split} split is empty")
+    return examples
+
+
+def evaluate(run: Run, split: str, which: Checkpoint) -> tuple[dict[str, float], Report]:
+    """Evaluate a run's checkpoint; metrics, tables and pictures go to the run directory and its trackers."""
+    config = read_config(run.config)
+    examples = build_split(config, split)
     with distributed.start(config.trainer) as runtime:
         _, task, model, state = load_model(run, which)
         eval_step = runtime.build_eval_step(task, place(model, runtime.device))

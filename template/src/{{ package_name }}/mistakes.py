@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import data
 from .backend import Model, inference, run_model, to_numpy, to_tensors
 from .checkpoint import load_model
-from .contract import BaseTask, Batch, Examples
+from .contract import BaseTask, Batch
 from .errors import UserError
+from .evaluate import build_split
 from .loading import read_batches
 from .run import Run
 
@@ -30,9 +30,7 @@ def find_mistakes(run: Run, split: str = "test", limit: int = 24, among: int = 2
     config, task, model, _ = load_model(run, "best")
     if not task.examples_are_independent:
         raise UserError("task.py: where losses compare examples, none has a loss of its own")
-    examples: Examples = getattr(data.build_datasets(config.data), split)
-    if len(examples) == 0:
-        raise UserError(f"data: the {split} split is empty")
+    examples = build_split(config, split)
     indices = np.unique(np.linspace(0, len(examples) - 1, among, dtype=np.int64))
     parts = [indices[start : start + BATCH] for start in range(0, len(indices), BATCH)]
     mistakes = []
