@@ -5,7 +5,7 @@ from pathlib import Path
 
 import copier
 
-from history import append, git, replace
+from history import append, commit, git, replace
 from support import Project, shared_project
 from workspace import Workspace
 
@@ -78,12 +78,7 @@ def edit(project: Workspace) -> None:
     (root / "README.md").write_text("# Our project\n\nIt is ours.\n", "utf-8")
     (root / "constraints.local.txt").write_text("rich==14.2.0\n", "utf-8")
     project.cli("schema")
-    commit_all(project, "Our work")
-
-
-def commit_all(project: Workspace, message: str) -> None:
-    git(project.path, "add", "--all")
-    git(project.path, "commit", "--quiet", "--no-verify", "--message", message)
+    commit(project.path, "Our work")
 
 
 def generate(template: Path, version: str, dest: Path, **answers: object) -> Workspace:
@@ -95,7 +90,7 @@ def generate(template: Path, version: str, dest: Path, **answers: object) -> Wor
     git(dest, "config", "user.email", "ada@example.org")
     (dest / ".git/info/exclude").write_text(".venv\n", "utf-8")
     use_shared_environment(project)
-    commit_all(project, "Begin")
+    commit(project.path, "Begin")
     return project
 
 

@@ -12,8 +12,8 @@ import yaml
 
 import owner
 from choices import CHOICES
-from history import MINOR, NOW, git
-from support import ROOT, Project
+from history import MINOR, NOW, commit, git
+from support import FRAMEWORKS, ROOT, Project
 from workspace import EXHAUSTIVE, Workspace
 
 COPIER = Path(sys.executable).with_name("copier")
@@ -63,8 +63,7 @@ def test_presets_are_switched_by_one_command(template: Path, tmp_path: Path) -> 
         values = yaml.safe_load((ROOT / "presets" / f"{preset}.yml").read_text("utf-8"))
         assert project.answers == identity | values | {"author_email": ""}
         assert list(traces(project, template, tmp_path)) == []
-        git(project.path, "add", "--all")
-        git(project.path, "commit", "--quiet", "--message", preset)
+        commit(project.path, preset)
     make(project, "update", "ARGS=--vcs-ref :current: --data ci=gitlab --data notebooks=false")
     assert owner.read(project.path) == first, "back where it began"
 
@@ -92,7 +91,7 @@ def test_choices_are_switched_off_and_on(
             project.cli("schema")
             owner.run_own_tests(project)
             git(project.path, "checkout", "--", "configs")
-        owner.commit_all(project, str(answers))
+        commit(project.path, str(answers))
     assert owner.read(project.path) == first
 
 
@@ -102,12 +101,12 @@ def test_edited_files_of_a_choice_go_with_it_and_are_kept_by_git(template: Path,
     page, own = project.path / "app/main.py", project.path / "app/ours.py"
     page.write_text("ours = 1\n")
     own.write_text("ours = 2\n")
-    owner.commit_all(project, "Our demo")
+    commit(project.path, "Our demo")
     said = make(project, "update", "ARGS=--vcs-ref :current: --data demo=false")
     assert "removed: app/main.py (git show HEAD:app/main.py has it)" in said
     assert {path.name for path in page.parent.iterdir()} == {"ours.py"}
     assert git(project.path, "show", "HEAD:app/main.py") == "ours = 1\n"
-    owner.commit_all(project, "No demo")
+    commit(project.path, "No demo")
     owner.update(project, NOW, demo=True)
     assert "streamlit" in page.read_text("utf-8") and own.read_text("utf-8") == "ours = 2\n"
 
@@ -121,7 +120,7 @@ def test_a_company_keeps_its_own_preset(template: Path, tmp_path: Path) -> None:
     make(project, "preset", f"PRESET={file}")
     assert values.items() <= project.answers.items()
     assert list(traces(project, template, tmp_path)) == []
-    owner.commit_all(project, "Our preset")
+    commit(project.path, "Our preset")
     make(project, "update")
     assert {**values, "history": True}.items() <= project.answers.items(), "a new question has the preset's answer"
 
@@ -153,7 +152,7 @@ def test_an_update_names_conflicts_and_tests_nothing(template: Path, tmp_path: P
     project = owner.generate(template, NOW, tmp_path / "project")
     requirements = project.path / "pyproject.toml"
     requirements.write_text(requirements.read_text("utf-8").replace('"numpy",', '"numpy<3",'), "utf-8")
-    owner.commit_all(project, "Our bound")
+    commit(project.path, "Our bound")
     said = make(project, "update", check=False)
     assert (
         "error: both sides changed the same lines of pyproject.toml - solve that, then: make setup schema test" in said
@@ -167,3 +166,21 @@ def test_an_update_sets_up_and_tests(template: Path, tmp_path: Path) -> None:
     done = project.make("update", f"COPIER={COPIER}", f"ARGS=--vcs-ref {MINOR}", timeout=1800)
     assert project.answers["_commit"] == MINOR
     assert " passed" in done.stdout and " failed" not in done.stdout
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_what_is_fixed_for_life_is_not_updated(framework: str, template: Path, tmp_path: Path) -> None:
+    """Refused in one line that says how to move; nothing changes, and other updates still work."""
+    project = owner.generate(template, NOW, tmp_path / "project", framework=framework)
+    other = "tensorflow" if framework == "pytorch" else "pytorch"
+    for change in (f"framework={other}", "package_name=another"):
+        for command in (["update"], ["recopy", "--overwrite"]):
+            words = (COPIER, *command, "--defaults", "--vcs-ref", NOW, "--data", change)
+            done = project.run(*words, check=False)
+            assert done.returncode != 0
+            line = done.stderr.splitlines()[-1]
+            assert change.partition("=")[0] in line and "generate a new project" in line and "Moving" in line
+            assert git(project.path, "status", "--porcelain") == ""
+    owner.update(project, NOW, ci="none")
+    assert not (project.path / ".github").exists()
+    assert project.answers["framework"] == framework

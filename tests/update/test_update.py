@@ -11,7 +11,7 @@ from jinja2 import UndefinedError
 
 import history
 import owner
-from history import MAJOR, MINOR, NOW, RELEASES, append, git, replace
+from history import MAJOR, MINOR, NOW, RELEASES, append, commit, git, replace
 from owner import Edited
 from support import FRAMEWORKS, PRESETS, Project
 from workspace import EXHAUSTIVE, Workspace
@@ -199,7 +199,7 @@ def test_edits_to_the_same_line_are_marked_and_cannot_be_committed(template: Pat
     project = owner.generate(template, NOW, tmp_path / "project")
     makefile = project.path / "Makefile"
     replace(makefile, "## Show the devices and", "## List the devices and")
-    owner.commit_all(project, "Our words")
+    commit(project.path, "Our words")
     owner.update(project, MINOR)
     assert makefile.read_text("utf-8").count("<<<<<<< before updating\nhardware: ## List the devices and") == 1
     assert git(project.path, "diff", "--name-only", "--diff-filter=U") == "Makefile\n"

@@ -99,7 +99,7 @@ def test_with_a_token_a_pull_request_is_opened(runner: Runner, conflict: bool) -
 
 def test_nothing_is_said_of_the_newest_version(runner: Runner) -> None:
     owner.update(runner.project, MAJOR)
-    owner.commit_all(runner.project, "Update")
+    commit(runner.project.path, "Update")
     runner.step("look")
     assert runner.read("output") == ""
 
