@@ -95,7 +95,7 @@ import json
 from pathlib import Path
 from {package}.mistakes import find_mistakes
 from {package}.run import Run
-found = find_mistakes(Run(Path("{run}")), limit=10**6)
+found = find_mistakes(Run(Path("{run}")), limit=10**6)[1]
 print(json.dumps([[m.loss, len(m.example["text"]) if "text" in m.example else 1] for m in found]))
 """
 

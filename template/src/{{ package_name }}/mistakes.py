@@ -12,6 +12,7 @@ from .errors import UserError
 from .evaluate import build_split
 from .loading import read_batches
 from .run import Run
+from .signature import Signature
 
 BATCH = 64
 
@@ -25,25 +26,28 @@ class Mistake(NamedTuple):
     loss: float
 
 
-def find_mistakes(run: Run, split: str = "test", limit: int = 24, among: int = 2000) -> list[Mistake]:
-    """The `limit` examples of highest loss, the highest first, among so many that are spread over the split."""
+def find_mistakes(run: Run, split: str = "test", limit: int = 24, among: int = 2000) -> tuple[Signature, list[Mistake]]:
+    """The `limit` examples of highest loss, the highest first, among so many that are spread over the split.
+
+    The signature says what their arrays are.
+    """
     config, task, model, _ = load_model(run, "best")
     if not task.examples_are_independent:
         raise UserError("task.py: where losses compare examples, none has a loss of its own")
     examples = build_split(config, split)
     indices = np.unique(np.linspace(0, len(examples) - 1, among, dtype=np.int64))
     parts = [indices[start : start + BATCH] for start in range(0, len(indices), BATCH)]
-    mistakes = []
+    signature, mistakes = task.signature(), []
     with inference(model):
         batches = read_batches(examples, parts, None, config.trainer.read_workers)
         losses = [loss for arrays in batches for loss in compute_losses(task, model, arrays)]
         for place in np.argsort(losses)[::-1][:limit]:  # NaN comes first
             example = examples.read(indices[place : place + 1], None)  # alone it has its own length
-            inputs = to_tensors({item.name: example[item.name] for item in task.signature().inputs})
+            inputs = to_tensors({item.name: example[item.name] for item in signature.inputs})
             outputs = {name: to_numpy(value)[0] for name, value in task.predict(model, inputs).items()}
             arrays = {name: array[0] for name, array in example.items()}
             mistakes.append(Mistake(int(indices[place]), arrays, outputs, losses[place]))
-    return mistakes
+    return signature, mistakes
 
 
 def compute_losses(task: BaseTask, model: Model, arrays: Batch) -> list[float]:
