@@ -175,8 +175,7 @@ def test_what_is_fixed_for_life_is_not_updated(framework: str, template: Path, t
     other = "tensorflow" if framework == "pytorch" else "pytorch"
     for change in (f"framework={other}", "package_name=another"):
         for command in (["update"], ["recopy", "--overwrite"]):
-            words = (COPIER, *command, "--defaults", "--vcs-ref", NOW, "--data", change)
-            done = project.run(*words, check=False)
+            done = project.run(COPIER, *command, "--defaults", "--vcs-ref", NOW, "--data", change, check=False)
             assert done.returncode != 0
             line = done.stderr.splitlines()[-1]
             assert change.partition("=")[0] in line and "generate a new project" in line and "Moving" in line
