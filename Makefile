@@ -18,6 +18,9 @@ export UV_FIND_LINKS ?= $(or $(PIP_FIND_LINKS),$(shell pip config get global.fin
 export TORCH_BACKEND ?= $(if $(UV_FIND_LINKS),,cpu)
 export TF_BUILD ?= cpu
 
+# A test's processes have one thread each, so a worker a core; the tests of a file share projects and engines.
+WORKERS ?= --numprocesses auto --dist loadfile
+
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s%s\n", $$1, $$2 }' Makefile
 
@@ -34,29 +37,30 @@ demo: $(ENV)/.ready ## Generate a project, set it up, train, evaluate, export, p
 setup: $(ENV)/.ready ## Make the tools' environment, and a link to it, .venv, where editors look
 	ln -sfn $(ENV) .venv
 
-test: test-render test-smoke test-update ## Everything that pip alone can set up
+test: $(ENV)/.ready ## Everything that pip alone can set up: the three tiers below
+	$(PYTHON) -m pytest tests/render tests/smoke tests/update $(WORKERS) $(ARGS)
 
 test-render: $(ENV)/.ready ## What is generated, for every preset and pair of choices
-	$(PYTHON) -m pytest tests/render $(ARGS)
+	$(PYTHON) -m pytest tests/render $(WORKERS) $(ARGS)
 
 test-smoke: $(ENV)/.ready ## Set up, train, kill, resume, evaluate, export and predict in each preset's project
-	$(PYTHON) -m pytest tests/smoke $(ARGS)
+	$(PYTHON) -m pytest tests/smoke $(WORKERS) $(ARGS)
 
 test-update: $(ENV)/.ready ## Update projects that their owners have edited, from every release to what follows
-	$(PYTHON) -m pytest tests/update $(ARGS)
+	$(PYTHON) -m pytest tests/update $(WORKERS) $(ARGS)
 
-engines: $(ENV)/.ready ## Install what test-engines needs: a browser and Node by apt where they are missing, tools by npm
+engines: $(ENV)/.ready ## Install what test-engines needs: a browser, Node, a compiler, Slurm by apt where missing, tools by npm
 	$(UV) pip install --quiet --python $(ENV) --group engines
 	$(PYTHON) tests/programs.py
 
-test-engines: $(ENV)/.ready ## A project in a real browser, YAML language server and dev container tool
-	$(PYTHON) -m pytest tests/engines $(ARGS)
+test-engines: $(ENV)/.ready ## A project in a real browser, YAML language server, dev container tool, Horovod, Slurm, Ray
+	$(PYTHON) -m pytest tests/engines $(WORKERS) $(ARGS)
 
 screenshot: engines ## Take docs/images/demo.png anew
 	PYTHONPATH=tests:tests/smoke $(PYTHON) tests/engines/screenshot.py
 
 test-all: $(ENV)/.ready ## The exhaustive form: every kill point
-	MLSTACK_EXHAUSTIVE=1 $(PYTHON) -m pytest tests $(ARGS)
+	MLSTACK_EXHAUSTIVE=1 $(PYTHON) -m pytest tests $(WORKERS) $(ARGS)
 
 bench: $(ENV)/.ready ## Measure against bare loops and Copier's own floor (docs/benchmarks.md)
 	PYTHONPATH=tests:tests/smoke:tests/update $(PYTHON) benchmarks/run.py $(ARGS)
@@ -74,7 +78,7 @@ lint: $(ENV)/.ready ## Check style and types of this repository
 constraints: $(ENV)/.ready ## Bring template/constraints.txt to the newest versions
 	rm -rf $(CACHE)/constraints
 	for framework in pytorch tensorflow; do \
-		$(ENV)/bin/copier copy --quiet --defaults --vcs-ref HEAD --data python_version=3.11 --data framework=$$framework \
+		$(ENV)/bin/copier copy --quiet --defaults --vcs-ref HEAD --data preset=large-org --data python_version=3.11 --data framework=$$framework \
 			. $(CACHE)/constraints/$$framework || exit 1; done
 	printf '%s\n' "$(TORCH)" $(if $(TENSORFLOW),tensorflow==$(TENSORFLOW) tensorflow-cpu==$(TENSORFLOW)) | UV_FIND_LINKS= $(UV) pip compile \
 		--quiet --universal --all-extras --no-header --no-annotate --constraints - \

@@ -29,7 +29,8 @@ import copier
 
 from history import append, commit, git
 from measure import Sample, Samples, choose_size, clock, interleave, quartiles
-from support import ROOT, Project, render, setup_env, template_source
+from support import ROOT, WIDE, Project, render, setup_env, template_source
+from workspace import workspace
 
 HERE = Path(__file__).resolve().parent
 DOCS = ROOT / "docs" / "benchmarks.md"
@@ -97,8 +98,10 @@ class Bench:
 
     def script(self, name: str, *arguments: str | Path, project: Project | None = None) -> str:
         """Run one of the scripts here with a project's interpreter, on one thread; its progress is shown."""
-        command = [str(word) for word in ((project or self.project).python, HERE / name, *arguments)]
-        env = self.env | dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), "1")
+        project = project or self.project
+        command = [str(word) for word in (project.python, HERE / name, *arguments)]
+        env = self.env | {"PYTHONPATH": str(project.path / "src")}
+        env |= dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), "1")
         return subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout
 
     def compare(
@@ -237,6 +240,16 @@ def bench_step_tensorflow(bench: Bench) -> Iterator[Row]:
     yield tabulate(f"TensorFlow: training step of about 7.5 ms ({size})", found["samples"], "≤ 1.10")
 
 
+def bench_trackers(bench: Bench) -> Iterator[Row]:
+    """The training loop with all four trackers, against the same with none (step.py --trackers)."""
+    words = ("step.py", "--trackers", "5.5", "--repeats", str(bench.repeats))
+    project = workspace(bench.fresh(), trackers=WIDE["trackers"])
+    found = json.loads(bench.script(*words, project=project))
+    size = f"width {found['width']}, batch {found['batch_size']}"
+    what = f"four trackers, training step of about 5.5 ms ({size}); floor: the same step with none"
+    yield tabulate(what, found["samples"], "≤ 1.02")
+
+
 def bench_ddp(bench: Bench) -> Iterator[Row]:
     """launch/ddp.sh on two processes, against a bare script under torchrun; examples a second, without start-up."""
     project, group, width, epochs = bench.project, 4, 96, 3
@@ -356,6 +369,7 @@ SECTIONS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "update": bench_update,
     "step": bench_step,
     "step-tensorflow": bench_step_tensorflow,
+    "trackers": bench_trackers,
     "ddp": bench_ddp,
     "help": bench_help,
     "epoch": bench_epoch,

@@ -2,6 +2,7 @@
 
 python step.py 2.4 5.5           a model of about so many milliseconds a step, each
 python step.py --lines 2.4       what each line of both loops costs
+python step.py --trackers 5.5    the loop with every tracker of the project against the loop with none
 """
 
 import argparse
@@ -24,6 +25,7 @@ from my_model import distributed, loading, train
 from my_model.config import Config
 from my_model.framework import NAME
 from my_model.run import open_run
+from my_model.tracking import AVAILABLE
 
 from measure import Sample, choose_size, clock, interleave
 
@@ -42,16 +44,16 @@ TERMINAL = Terminal(Path(os.devnull).open("wb"))  # noqa: SIM115
 
 
 @contextmanager
-def project_loop(width: int, batch_size: int) -> Iterator[train.Loop]:
+def project_loop(width: int, batch_size: int, trackers: tuple[str, ...] = AVAILABLE) -> Iterator[train.Loop]:
     """The project's loop as `train` builds it, with metrics.jsonl and every tracker that it has."""
     with TemporaryDirectory() as folder:
         trainer = {"global_batch_size": batch_size, "max_epochs": 1_000_000, "device": "cpu"}
-        model, name = {"width": width}, "bench"
-        config = Config.model_validate({"runs_dir": folder, "name": name, "trainer": trainer, "model": model})
+        settings = {"trainer": trainer, "model": {"width": width}, "tracking": {"trackers": trackers}}
+        config = Config.model_validate({"runs_dir": folder, "name": "bench", **settings})
         with distributed.start(config.trainer) as runtime:
             loop = train.build_loop(config, runtime, open_run(config, None, None))
             yield loop
-            loop.progress.tracker.finish("finished")
+            loop.progress.metrics.finish("finished")
 
 
 def project_epoch(loop: train.Loop) -> None:
@@ -87,6 +89,30 @@ def compare(milliseconds: float, repeats: int) -> dict[str, Any]:
             "floor again": block(again.train_one_epoch),
         }
         samples = interleave(f"step of about {milliseconds} ms", variants, repeats)
+    return {"milliseconds": milliseconds, "width": width, "batch_size": batch_size, "samples": samples}
+
+
+def compare_trackers(milliseconds: float, repeats: int) -> dict[str, Any]:
+    """In blocks of some seconds: trackers are told once a second."""
+    width = WIDTHS.get(milliseconds, 24)
+    batch_size = choose_batch_size(width, milliseconds)
+    with (
+        project_loop(width, batch_size) as tracked,
+        project_loop(width, batch_size, ()) as plain,
+        project_loop(width, batch_size, ()) as again,
+    ):
+        steps = len(loading.epoch_order(plain.datasets, 0, 0)) // batch_size
+        epochs = max(1, round(3000 / milliseconds / steps))
+
+        def train_on(loop: train.Loop) -> None:
+            for _ in range(epochs):
+                project_epoch(loop)
+
+        def block(loop: train.Loop) -> Callable[[], Sample]:
+            return lambda: clock(lambda: train_on(loop), epochs * steps)
+
+        variants = {"ours": block(tracked), "floor": block(plain), "floor again": block(again)}
+        samples = interleave(f"trackers, step of about {milliseconds} ms", variants, repeats)
     return {"milliseconds": milliseconds, "width": width, "batch_size": batch_size, "samples": samples}
 
 
@@ -141,12 +167,14 @@ def main() -> None:
     parser.add_argument("milliseconds", nargs="+", type=float)
     parser.add_argument("--repeats", type=int, default=31)
     parser.add_argument("--lines", action="store_true")
+    parser.add_argument("--trackers", action="store_true")
     args = parser.parse_args()
     for milliseconds in args.milliseconds:
         if args.lines:
             print_lines(milliseconds)
         else:
-            print(json.dumps(compare(milliseconds, args.repeats)), flush=True)
+            measure = compare_trackers if args.trackers else compare
+            print(json.dumps(measure(milliseconds, args.repeats)), flush=True)
 
 
 if __name__ == "__main__":

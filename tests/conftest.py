@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -12,8 +12,9 @@ import history
 import owner
 import support
 from choices import COMBINATIONS, label
+from distribution import THREE_EPOCHS, TWENTY_STEPS
 from owner import Edited
-from programs import find_browser, find_npm_tool
+from programs import COMPILER, find_browser, find_npm_tool
 from workspace import Workspace
 
 IDENTITY = {"project_name": "Wing spans", "author_name": 'Ada "the" Ünal \\ Co'}
@@ -26,11 +27,28 @@ def _clean_template_source() -> Iterator[None]:
         shutil.rmtree(support.template_source())
 
 
+class Projects(Mapping[str, support.Project]):
+    """Every preset and every pair of choices, by label; generated when they are asked for, and read-only."""
+
+    def __init__(self, root: Path) -> None:
+        self.answers = {label(answers): answers for answers in COMBINATIONS}
+        self.made = {name: root / name for name in self.answers}
+
+    def __getitem__(self, name: str) -> support.Project:
+        if self.made[name].exists():
+            return support.Project(self.made[name])
+        return support.render(self.made[name], **IDENTITY, **self.answers[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.answers)
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+
 @pytest.fixture(scope="session")
-def projects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, support.Project]:
-    """Every preset and every pair of choices, by label; read-only."""
-    root = tmp_path_factory.mktemp("projects")
-    return {label(answers): support.render(root / label(answers), **IDENTITY, **answers) for answers in COMBINATIONS}
+def projects(tmp_path_factory: pytest.TempPathFactory) -> Projects:
+    return Projects(tmp_path_factory.mktemp("projects"))
 
 
 @pytest.fixture(scope="session")
@@ -65,6 +83,34 @@ def devcontainer() -> str:
 @pytest.fixture(scope="session")
 def yaml_language_server() -> str:
     return required(find_npm_tool("yaml-language-server"), "yaml-language-server")
+
+
+@pytest.fixture(scope="session")
+def compiler() -> str:
+    """What builds Horovod."""
+    missing = [name for name in COMPILER if not shutil.which(name)]
+    return required(None if missing else shutil.which(COMPILER[0]), ", ".join(missing))
+
+
+@pytest.fixture(scope="session")
+def ssh() -> str:
+    """OpenSSH's client, and a server to talk to."""
+    try:
+        import asyncssh  # noqa: F401
+    except ImportError:
+        required(None, "asyncssh")
+    return required(shutil.which("ssh"), "ssh")
+
+
+@pytest.fixture(scope="module")
+def single(project: Workspace) -> Path:
+    """What several processes are compared with, in the project of a module."""
+    return project.train("single", *TWENTY_STEPS)
+
+
+@pytest.fixture(scope="module")
+def long_single(project: Workspace) -> Path:
+    return project.train("long-single", *THREE_EPOCHS)
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from support import CACHE, ROOT
 
 PACKAGES = ROOT / "tests" / "engines" / "package.json"
 NPM = CACHE / f"engines-{sha256(PACKAGES.read_bytes()).hexdigest()[:12]}"
+COMPILER = ("g++", "cmake", "make")  # Debian's packages have the same names
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -23,6 +24,14 @@ def find_npm_tool(name: str) -> str | None:
     return shutil.which(name, path=NPM / "node_modules" / ".bin") if shutil.which("node") else None
 
 
+# Debian's packages, and what of each the tests start.
+SLURM = {"slurmctld": "slurmctld", "slurmd": "slurmd", "slurm-client": "sbatch", "munge": "munged"}
+
+
+def find_slurm_program(name: str) -> str | None:
+    return shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
+
+
 def missing_from_apt() -> Iterator[str]:
     if not find_browser():
         yield "chromium"
@@ -32,6 +41,10 @@ def missing_from_apt() -> Iterator[str]:
         yield "nodejs"
     if not shutil.which("npm"):
         yield "npm"
+    if not shutil.which("ssh"):
+        yield "openssh-client"
+    yield from (name for name in COMPILER if not shutil.which(name))
+    yield from (package for package, program in SLURM.items() if not find_slurm_program(program))
 
 
 def install_from_apt(packages: list[str]) -> None:

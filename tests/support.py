@@ -1,5 +1,6 @@
 """Render projects from this checkout and run commands in them: what the tests of every tier share."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mlstack"
 PRESETS = ("solo", "startup", "large-org")
 FRAMEWORKS = ("pytorch", "tensorflow")
+WIDE = {"launchers": ["ddp", "horovod", "slurm", "ray"], "trackers": ["tensorboard", "mlflow", "wandb", "comet"]}
 
 
 @cache
@@ -56,6 +58,12 @@ def pip_setting(name: str) -> str:
     return subprocess.run([pip, "config", "get", name], capture_output=True, text=True).stdout.strip() if pip else ""
 
 
+@cache
+def read_answers(text: str) -> dict[str, Any]:
+    answers: dict[str, Any] = yaml.safe_load(text)
+    return answers
+
+
 @dataclass(frozen=True)
 class Project:
     """A generated project."""
@@ -64,8 +72,7 @@ class Project:
 
     @property
     def answers(self) -> dict[str, Any]:
-        answers: dict[str, Any] = yaml.safe_load((self.path / ".copier-answers.yml").read_text("utf-8"))
-        return answers
+        return read_answers((self.path / ".copier-answers.yml").read_text("utf-8"))
 
     @property
     def package(self) -> str:
@@ -115,21 +122,28 @@ def render(dest: Path, **answers: Any) -> Project:
 
 
 @cache
-def shared_project(framework: str = "pytorch") -> Project:
-    """A framework's default project with its environment, kept between test runs and made anew when its needs change.
+def shared_project(framework: str = "pytorch", horovod: bool = False) -> Project:
+    """A framework's project with all that a choice can bring, and its environment, kept until its needs change.
 
     For checks that need a project's dependencies but not its own installation: mypy, or a package found
     through PYTHONPATH.
     """
     with TemporaryDirectory(prefix="mlstack-shared-") as folder:
-        fresh = render(Path(folder) / "project", framework=framework)
+        fresh = render(Path(folder) / "project", framework=framework, **WIDE)
         key = sha256(sys.version.encode())
-        for name in ("pyproject.toml", "constraints.txt", "Makefile"):
+        install = ["launch/install_horovod.sh"] if horovod else []
+        for name in ("pyproject.toml", "constraints.txt", "Makefile", *install):
             key.update((fresh.path / name).read_bytes())
         kept = Project(CACHE / "envs" / f"project-{key.hexdigest()[:16]}")
-        if not (kept.path / ".ready").exists():
-            shutil.rmtree(kept.path, ignore_errors=True)
-            shutil.copytree(fresh.path, kept.path)
-            kept.make("setup", timeout=1800)
-            (kept.path / ".ready").touch()
+        kept.path.parent.mkdir(parents=True, exist_ok=True)
+        with open(kept.path.with_suffix(".lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the workers of pytest-xdist come here at the same time
+            if not (kept.path / ".ready").exists():
+                shutil.rmtree(kept.path, ignore_errors=True)
+                shutil.copytree(fresh.path, kept.path)
+                kept.make("setup", timeout=1800)
+                for script in install:  # built anew when the script changes, kept over all else
+                    recipe = sha256((fresh.path / script).read_bytes()).hexdigest()[:16]
+                    kept.run(script, timeout=3000, env={"XDG_CACHE_HOME": str(CACHE / f"horovod-{recipe}")})
+                (kept.path / ".ready").touch()
     return kept

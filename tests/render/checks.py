@@ -70,9 +70,18 @@ def choices_that_are_off_are_not_mentioned(project: Project) -> Iterator[str]:
     answers = project.answers
     words = {
         "tensorboard": "tensorboard" not in answers["trackers"],
-        "ddp.sh|launch/": not has_ddp(project),
-        "torch|onnxscript|pt2": answers["framework"] != "pytorch",
-        "tensorflow|keras|tf2onnx|tf_|savedmodel": answers["framework"] != "tensorflow",
+        "mlflow": "mlflow" not in answers["trackers"],
+        "wandb": "wandb" not in answers["trackers"],
+        r"comet\b|comet_ml": "comet" not in answers["trackers"],
+        r"ddp\.sh|multiworker\.sh": not has_launcher(project, "ddp"),
+        r"multiworker\.sh": answers["framework"] != "tensorflow",
+        "horovod": not has_launcher(project, "horovod"),
+        "slurm|sbatch": not has_launcher(project, "slurm"),
+        r"\bray\b": not has_launcher(project, "ray"),
+        "launch/": not any(has_launcher(project, name) for name in ("ddp", "horovod", "slurm")),
+        "gpu.check": not has_gpu_check(project),
+        "(?<!without_py)torch|onnxscript|pt2": answers["framework"] != "pytorch",
+        "(?<!without_)tensorflow|keras|tf2onnx|tf_|savedmodel": answers["framework"] != "tensorflow",
         r"github(?!\.com)": answers["ci"] != "github",
         "gitlab": answers["ci"] != "gitlab",
         "smoke": answers["preset"] == "solo",
@@ -92,13 +101,19 @@ def choices_that_are_off_are_not_mentioned(project: Project) -> Iterator[str]:
             yield f"{name}: mentions {found[0]!r}, which is off"
 
 
-def has_ddp(project: Project) -> bool:
-    """Where a preset's file names a launcher that the framework lacks, it is left out."""
-    return "ddp" in project.answers["launchers"] and project.answers["framework"] == "pytorch"
+def has_launcher(project: Project, name: str) -> bool:
+    """Whether the project has it, chosen or as a part of another."""
+    launchers = {*project.answers["launchers"]}
+    needs_ddp = {"ray"} | ({"slurm"} if project.answers["framework"] == "tensorflow" else set())
+    return name in launchers or (name == "ddp" and bool(needs_ddp & launchers))
+
+
+def has_gpu_check(project: Project) -> bool:
+    return (project.answers["framework"], project.answers["accelerator"]) == ("pytorch", "cuda")
 
 
 # What a distribution is imported as, where that is not its name.
-IMPORTED_AS = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn", "onnx": "torch"}
+IMPORTED_AS = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn", "comet-ml": "comet_ml"}
 IMPORTED_AS |= {
     "tensorflow-cpu": "tensorflow",
     "onnxscript": "torch",
@@ -133,7 +148,9 @@ def dependencies_are_used_and_declared(project: Project) -> Iterator[str]:
     extras["train"] += extras.get("cpu", []) + extras.get("cuda", [])
     declared = {IMPORTED_AS.get(name, name.replace("-", "_")) for name in metadata["dependencies"] + extras["train"]}
     for name in metadata["dependencies"] + extras["train"]:
-        if IMPORTED_AS.get(name, name.replace("-", "_")) not in code:
+        if (
+            name != "onnx" and IMPORTED_AS.get(name, name.replace("-", "_")) not in code
+        ):  # PyTorch's exporter needs onnx
             yield f"pyproject.toml: {name} is not imported in src"
     for name in extras.get("demo", []):
         if IMPORTED_AS.get(name, name) not in imports(project, "app"):
@@ -143,10 +160,11 @@ def dependencies_are_used_and_declared(project: Project) -> Iterator[str]:
         if module not in everywhere and module not in tools:
             yield f"pyproject.toml: {name} is not used"
     pinned = set(re.findall(r"^[\w.-]+", (project.path / "constraints.txt").read_text("utf-8"), re.MULTILINE))
-    for name in metadata["dependencies"] + extras["train"] + extras.get("demo", []) + extras["dev"]:
+    for name in sum(extras.values(), metadata["dependencies"]):
         if name.lower() not in pinned:
             yield f"constraints.txt: {name} is not pinned"
-    known = sys.stdlib_module_names | declared | {project.package, "pydantic_core"}  # a part of pydantic
+    # A part of pydantic, and what launch/install_horovod.sh builds.
+    known = sys.stdlib_module_names | declared | {project.package, "pydantic_core", "horovod"}
     for name in code:
         if "." not in name and name not in known:
             yield f"src imports {name}, which pyproject.toml does not declare"
@@ -155,13 +173,13 @@ def dependencies_are_used_and_declared(project: Project) -> Iterator[str]:
 # Named in the pages, and not there before a command or the owner makes it.
 MADE_LATER = re.compile(
     r"\.venv|runs/|checkpoints/$|constraints\.local\.txt|(config\.yaml|environment\.json|status\.json|metrics\.jsonl)$"
-    r"|presets/|pictures|model\.(onnx|json)$|^[ab]\.png$|picture\.png$|sbom\.json$"
+    r"|presets/|pictures|^tensorboard/$|^tracking/\w+/$|model\.(onnx|json)$|^[ab]\.png$|(picture|curves)\.png$|sbom\.json$"
 )
-PATH = re.compile(r"[\w.][\w./-]*(?:/|\.(?:py|sh|md|toml|txt|ya?ml|ini|jsonl?|png))(?![\w/])")
+PATH = re.compile(r"[\w.][\w./-]*(?:/|\.(?:py|sh|sbatch|md|toml|txt|ya?ml|ini|jsonl?|png))(?![\w/])")
 
 
-def missing_paths(project: Project, text: str) -> Iterator[str]:
-    names = {Path(name).name for name in project.files()}
+def missing_paths(project: Project, files: list[str], text: str) -> Iterator[str]:
+    names = {Path(name).name for name in files}
     for path in PATH.findall(text):
         there = any((project.path / folder / path).exists() for folder in (".", f"src/{project.package}"))
         if not (there or path in names or MADE_LATER.search(path)):
@@ -187,7 +205,7 @@ def pages_name_what_exists(project: Project) -> Iterator[str]:
             for command in re.findall(rf"python -m {project.package} ([a-z]\w*)", snippet):
                 if f'"{command}"' not in cli:
                     yield f"{page}: no command {command}"
-            yield from (f"{page}: no file {path}" for path in missing_paths(project, snippet))
+            yield from (f"{page}: no file {path}" for path in missing_paths(project, files, snippet))
 
 
 # The variables that VS Code and the dev container tool fill in.
@@ -198,14 +216,15 @@ VARIABLES = {
 
 
 def editor_files_name_what_exists(project: Project) -> Iterator[str]:
-    for name in project.files():
+    files = project.files()
+    for name in files:
         folder, text = name.partition("/")[0], (project.path / name).read_text("utf-8")
         if folder in VARIABLES:
             for variable in re.findall(r"\$\{([^}]*)\}", text):
                 if not re.fullmatch(VARIABLES[folder], variable):
                     yield f"{name}: no variable {variable}"
         if folder == ".vscode":
-            yield from (f"{name}: no file {path}" for path in missing_paths(project, text))
+            yield from (f"{name}: no file {path}" for path in missing_paths(project, files, text))
     yield from unknown_in_tasks(project)
     yield from unknown_in_settings(project)
     if project.answers["devcontainer"]:
@@ -218,8 +237,8 @@ def editor_file(project: Project, name: str) -> Any:
 
 def unknown_in_tasks(project: Project) -> Iterator[str]:
     """Tasks, inputs, commands and modules that tasks and launch configurations name."""
-    content = editor_file(project, ".vscode/tasks.json")
-    launches = editor_file(project, ".vscode/launch.json")["configurations"]
+    content, launch_file = editor_file(project, ".vscode/tasks.json"), editor_file(project, ".vscode/launch.json")
+    launches, compounds = launch_file["configurations"], launch_file.get("compounds", [])
     commands: list[list[str]] = []
     labels: list[str] = []
     for task in content["tasks"]:
@@ -229,7 +248,9 @@ def unknown_in_tasks(project: Project) -> Iterator[str]:
         start = ["-m", launch["module"]] if "module" in launch else [launch["program"]]
         commands.append(["${command:python.interpreterPath}", *start, *launch.get("args", [])])
         labels += [launch["preLaunchTask"]] if "preLaunchTask" in launch else []
-    tasks, names = [task["label"] for task in content["tasks"]], [launch["name"] for launch in launches]
+    tasks, names = [task["label"] for task in content["tasks"]], [each["name"] for each in (*launches, *compounds)]
+    started = (name for compound in compounds for name in compound["configurations"])
+    yield from (f".vscode: no configuration {name}" for name in started if name not in names)
     yield from (f".vscode: no task {label}" for label in labels if label not in tasks)
     yield from (
         f".vscode: two of the name {name}" for every in (tasks, names) for name in every if every.count(name) > 1
@@ -303,8 +324,8 @@ def map_is_complete(project: Project) -> Iterator[str]:
             yield f"docs/guide.md: the map does not name {name}"
 
 
-# Files that a tool looks for under their own names, or that go with a choice (docs/decisions/0014).
-BESIDE = (".vscode/", ".devcontainer/", ".streamlit/", "app/", "notebooks/")
+# Files that a tool looks for under their own names, or that go with a choice (docs/decisions/0014, 0051).
+BESIDE = (".vscode/", ".devcontainer/", ".streamlit/", "app/", "launch/", "notebooks/")
 
 
 def solo_is_small(project: Project) -> Iterator[str]:
@@ -314,16 +335,21 @@ def solo_is_small(project: Project) -> Iterator[str]:
     beside = sum(name.startswith(BESIDE) for name in names)
     for what, count, bound in (
         ("files", len(names) - beside, 60),
-        ("files for editor, demo and notebook", beside, 16),
-        ("lines of code below src", count_lines(project.path / "src"), 2250),
-        ("lines of code below app", count_lines(project.path / "app"), 400),
+        ("files for editor, demo, launchers and notebook", beside, 20),
+        ("lines of code below src", count_lines(project), 2840),
+        ("lines of code below app", count_lines(project, "app"), 400),
     ):
         if count > bound:
             yield f"{count} {what}, {bound} at most"
 
 
-def count_lines(folder: Path) -> int:
-    return sum(count_code(path.read_text("utf-8")) for path in folder.rglob("*.py"))
+# Trackers that a choice adds to those of solo.
+CHOSEN = re.compile(r"tracking/(mlflow|wandb|comet)\.py$")
+
+
+def count_lines(project: Project, folder: str = "src") -> int:
+    files = (path for path in (project.path / folder).rglob("*.py") if not CHOSEN.search(path.as_posix()))
+    return sum(count_code(path.read_text("utf-8")) for path in files)
 
 
 def count_code(text: str) -> int:

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ FAULTS: list[tuple[checks.Check, str, str]] = [
     ("check", "name", "text"), FAULTS, ids=[f"{check.__name__}-{name}" for check, name, _ in FAULTS]
 )
 def test_a_planted_fault_is_seen(
-    projects: dict[str, Project], check: checks.Check, name: str, text: str, tmp_path: Path
+    projects: Mapping[str, Project], check: checks.Check, name: str, text: str, tmp_path: Path
 ) -> None:
     project = Project(shutil.copytree(projects["solo"].path, tmp_path / "project"))
     before = set(check(project))
@@ -102,7 +103,7 @@ def replace(project: Project, name: str, old: str, new: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "old", "new"), WRONG_NAMES)
-def test_a_wrong_name_is_seen(projects: dict[str, Project], name: str, old: str, new: str, tmp_path: Path) -> None:
+def test_a_wrong_name_is_seen(projects: Mapping[str, Project], name: str, old: str, new: str, tmp_path: Path) -> None:
     project = Project(shutil.copytree(projects["solo"].path, tmp_path / "project"))
     before = set(checks.editor_files_name_what_exists(project))
     replace(project, name, old, new)
@@ -110,10 +111,16 @@ def test_a_wrong_name_is_seen(projects: dict[str, Project], name: str, old: str,
 
 
 @pytest.mark.parametrize(("name", "old", "new"), WRONG_SHAPES)
-def test_a_wrong_shape_is_seen(projects: dict[str, Project], name: str, old: str, new: str, tmp_path: Path) -> None:
+def test_a_wrong_shape_is_seen(projects: Mapping[str, Project], name: str, old: str, new: str, tmp_path: Path) -> None:
     project = Project(shutil.copytree(projects["solo"].path, tmp_path / "project"))
     replace(project, name, old, new)
     tool, *arguments = schema_check(name)
     done = subprocess.run([BIN / tool, *arguments, project.path / name], capture_output=True, text=True)
     assert done.returncode == 1, done.stdout + done.stderr
     print(done.stdout)
+
+
+def test_a_compound_of_what_is_not_there_is_seen(projects: Mapping[str, Project], tmp_path: Path) -> None:
+    project = Project(shutil.copytree(projects["solo-tensorflow"].path, tmp_path / "project"))
+    replace(project, ".vscode/launch.json", '["Train: process 0', '["Train: process 3')
+    assert ".vscode: no configuration Train: process 3 of 2" in checks.editor_files_name_what_exists(project)

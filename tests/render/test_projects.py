@@ -6,14 +6,15 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 import support
-from checks import CHECKS, Check, has_ddp
-from support import PRESETS, ROOT, Project
+from checks import CHECKS, Check, has_launcher
+from support import FRAMEWORKS, PRESETS, ROOT, Project
+from workspace import EXHAUSTIVE
 
 BIN = Path(sys.executable).parent
 
@@ -25,9 +26,10 @@ Dockerfile LICENSE Makefile README.md constraints.txt docs/guide.md mypy.ini pyp
 PACKAGE = """
 __init__.py __main__.py backend.py check.py checkpoint.py cli.py config.py contract.py data.py distributed.py errors.py
 files.py evaluate.py export.py framework.py hardware.py images.py loading.py model.py predict.py predictor.py
-progress.py run.py schedule.py schema.py section.py seeds.py settings.py signature.py task.py tracking/__init__.py
-train.py
+progress.py run.py runs.py schedule.py schema.py section.py seeds.py settings.py signature.py sync.py task.py
+tracking/__init__.py train.py
 """
+HOROVOD = "horovod.sh horovodrun.py install_horovod.sh"
 APP = "canvas.py inputs.py main.py mistakes.py outputs.py predict.py runs.py"
 CONFIGS = "baseline.yaml debug-one-step.yaml debug-overfit.yaml debug-profile.yaml image-folder.yaml"
 
@@ -37,10 +39,16 @@ def expected_files(project: Project) -> Iterator[str]:
     yield from COMMON.split()
     yield from (f"src/{project.package}/{name}" for name in PACKAGE.split())
     yield from (f"configs/experiment/{name}" for name in CONFIGS.split())
-    if "tensorboard" in answers["trackers"]:
-        yield f"src/{project.package}/tracking/tensorboard.py"
-    if has_ddp(project):
-        yield "launch/ddp.sh"
+    yield from (f"src/{project.package}/tracking/{name}.py" for name in answers["trackers"])
+    if has_launcher(project, "ddp"):
+        yield "launch/ddp.sh" if answers["framework"] == "pytorch" else "launch/multiworker.sh"
+    if has_launcher(project, "horovod"):
+        yield from (f"launch/{name}" for name in HOROVOD.split())
+        yield f"src/{project.package}/strategies/horovod.py"
+    if has_launcher(project, "slurm"):
+        yield "launch/slurm.sbatch"
+    if has_launcher(project, "ray"):
+        yield from RAY
     if answers["demo"]:
         yield from (f"app/{name}" for name in APP.split())
         yield ".streamlit/config.toml"
@@ -61,7 +69,7 @@ def expected_files(project: Project) -> Iterator[str]:
             yield ".github/dependabot.yml"
 
 
-def test_expected_files_and_only_those(projects: dict[str, Project]) -> None:
+def test_expected_files_and_only_those(projects: Mapping[str, Project]) -> None:
     for project in projects.values():
         found = [name for name in project.files() if not name.startswith("tests/")]
         assert found == sorted(expected_files(project))
@@ -70,19 +78,28 @@ def test_expected_files_and_only_those(projects: dict[str, Project]) -> None:
 
 
 TWINS = "backend checkpoint distributed export framework hardware model task train"
-# Where the two frameworks may differ: their twins, how each is installed, what is said of it, and DDP.
+# Where the two frameworks may differ: their twins, how each is installed, what is said of it, launchers, GPU checks.
 MAY_DIFFER = {f"src/wing_spans/{name}.py" for name in TWINS.split()}
 MAY_DIFFER |= {".copier-answers.yml", ".github/workflows/ci.yml", ".vscode/launch.json", ".vscode/tasks.json"}
-MAY_DIFFER |= {".dockerignore", "Dockerfile", "Makefile", "docs/guide.md", "mypy.ini", "pyproject.toml"}
-ONLY_WITH_DDP = {"launch/ddp.sh", "tests/test_distributed.py"}
+MAY_DIFFER |= {"configs/experiment.schema.json", "Dockerfile", "Makefile", "docs/guide.md", "mypy.ini"}
+MAY_DIFFER |= {"pyproject.toml", "src/wing_spans/strategies/horovod.py"}
+MAY_DIFFER |= {"launch/horovod.sh", "launch/install_horovod.sh"}
+RAY = {f"launch/ray/{name}.py" for name in ("command", "gpu_queue", "train", "workers")}
+MAY_DIFFER |= {"tests/test_distributed.py"}
+LAUNCHERS_DIFFER = {"src/wing_spans/strategies/horovod.py", "launch/slurm.sbatch", "launch/install_horovod.sh"}
+LAUNCHERS_DIFFER |= {"launch/ray/workers.py"}
+ONLY_WITH_PYTORCH = {"launch/ddp.sh", "tests/gpu_check.py"}
+ONLY_WITH_TENSORFLOW = {"launch/multiworker.sh"}
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_the_frameworks_differ_in_twins_alone(projects: dict[str, Project], preset: str) -> None:
+def test_the_frameworks_differ_in_twins_alone(projects: Mapping[str, Project], preset: str) -> None:
     one, other = projects[preset], projects[f"{preset}-tensorflow"]
-    assert set(one.files()) ^ set(other.files()) == ONLY_WITH_DDP
+    assert set(one.files()) - set(other.files()) == ONLY_WITH_PYTORCH
+    assert set(other.files()) - set(one.files()) == ONLY_WITH_TENSORFLOW
     common = set(one.files()) & set(other.files())
-    assert {name for name in common if (one.path / name).read_bytes() != (other.path / name).read_bytes()} == MAY_DIFFER
+    different = {name for name in common if (one.path / name).read_bytes() != (other.path / name).read_bytes()}
+    assert MAY_DIFFER <= different <= MAY_DIFFER | LAUNCHERS_DIFFER
 
 
 def outline(file: Path) -> list[str]:
@@ -113,7 +130,7 @@ SHARED_NAMES = {
 
 
 @pytest.mark.parametrize("module", SHARED_NAMES)
-def test_twins_have_the_same_names_in_the_same_order(projects: dict[str, Project], module: str) -> None:
+def test_twins_have_the_same_names_in_the_same_order(projects: Mapping[str, Project], module: str) -> None:
     names = SHARED_NAMES[module]
     one, other = (
         [name for name in outline(projects[label].path / "src/wing_spans" / f"{module}.py") if name in names]
@@ -124,7 +141,7 @@ def test_twins_have_the_same_names_in_the_same_order(projects: dict[str, Project
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_nothing_is_wrong(projects: dict[str, Project], check: Check) -> None:
+def test_nothing_is_wrong(projects: Mapping[str, Project], check: Check) -> None:
     where: dict[str, list[str]] = {}
     for name, project in projects.items():
         for problem in check(project):
@@ -138,7 +155,7 @@ def run_tool(*command: str | Path, cwd: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def paths(projects: dict[str, Project], pattern: str) -> list[Path]:
+def paths(projects: Mapping[str, Project], pattern: str) -> list[Path]:
     """Files that match in any project, each content once."""
     found = [path for project in projects.values() for path in sorted(project.path.glob(pattern))]
     distinct = {hashlib.sha256(path.read_bytes()).digest(): path for path in found}
@@ -170,16 +187,16 @@ def schema_check(file: str) -> list[str]:
         (".gitlab-ci.yml", ["check-jsonschema", "--builtin-schema", "vendor.gitlab-ci"]),
         ("pyproject.toml", ["validate-pyproject"]),
         ("Dockerfile", ["hadolint"]),
-        ("launch/*.sh", ["shellcheck"]),
+        ("launch/*.s*", ["shellcheck"]),
         (".pre-commit-config.yaml", ["pre-commit", "validate-config"]),
     ],
     ids=lambda value: value if isinstance(value, str) else value[0],
 )
-def test_tools_accept(projects: dict[str, Project], pattern: str, command: Sequence[str]) -> None:
+def test_tools_accept(projects: Mapping[str, Project], pattern: str, command: Sequence[str]) -> None:
     run_tool(BIN / command[0], *command[1:], *paths(projects, pattern), cwd=ROOT)
 
 
-def test_ruff_finds_nothing(projects: dict[str, Project]) -> None:
+def test_ruff_finds_nothing(projects: Mapping[str, Project]) -> None:
     folders = [project.path for project in projects.values()]
     run_tool(BIN / "ruff", "check", "--no-cache", *folders, cwd=ROOT)
     run_tool(BIN / "ruff", "format", "--no-cache", "--check", *folders, cwd=ROOT)
@@ -189,19 +206,24 @@ def mypy_cache(shared_project: Project) -> dict[str, str]:
     return {"MYPY_CACHE_DIR": str(shared_project.path / ".mypy_cache")}
 
 
-def test_types_hold(projects: dict[str, Project]) -> None:
-    """mypy --strict, once for each different source."""
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_types_hold(projects: Mapping[str, Project], framework: str, tmp_path: Path) -> None:
+    """mypy --strict with every choice on, with all off, and in the exhaustive form for each different source."""
+    every = support.render(tmp_path / "every", framework=framework, preset="large-org", **support.WIDE)
+    none = support.render(tmp_path / "none", framework=framework, launchers=[], trackers=[], demo=False)
+    more = [project for project in projects.values() if EXHAUSTIVE and project.answers["framework"] == framework]
     seen = set()
-    for project in projects.values():
-        shared_project = support.shared_project(project.answers["framework"])
-        source = b"".join((project.path / name).read_bytes() for name in project.files() if name.startswith("src/"))
+    for project in (every, none, *more):
+        code = (name for name in project.files() if name.startswith(("src/", "app/", "launch/ray/")))
+        source = b"".join((project.path / name).read_bytes() for name in code)
         if source not in seen:
             seen.add(source)
+            shared_project = support.shared_project(framework)
             project.run(shared_project.python, "-m", "mypy", env=mypy_cache(shared_project))
 
 
-@pytest.mark.parametrize("name", ["solo", "startup", "large-org", "solo-tensorflow"])
-def test_hooks_pass(projects: dict[str, Project], name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["solo", "large-org-tensorflow"])
+def test_hooks_pass(projects: Mapping[str, Project], name: str, tmp_path: Path) -> None:
     project = Project(shutil.copytree(projects[name].path, tmp_path / "project"))
     shared_project = support.shared_project(project.answers["framework"])
     (project.path / ".venv").symlink_to(shared_project.path / ".venv")
@@ -215,12 +237,14 @@ def test_hooks_pass(projects: dict[str, Project], name: str, tmp_path: Path) -> 
     assert "notes.md" in failed.stdout
 
 
-def test_make_lists_every_target(projects: dict[str, Project]) -> None:
+def test_make_lists_every_target(projects: Mapping[str, Project]) -> None:
     for project in projects.values():
         makefile = (project.path / "Makefile").read_text("utf-8")
         targets = set(re.findall(r"^([a-z][\w-]*):", makefile, re.MULTILINE))
         assert targets == {line.split()[0] for line in project.make().stdout.splitlines()}
-        assert targets == set(makefile.partition("\n.PHONY: ")[2].split())
+        assert targets == {
+            name for line in re.findall(r"^\.PHONY: (.*)", makefile, re.MULTILINE) for name in line.split()
+        }
 
 
 def test_this_repository_is_in_order() -> None:

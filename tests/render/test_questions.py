@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ def test_a_package_name_is_suggested(project_name: str, package_name: str, tmp_p
     assert render(tmp_path / "project", project_name=project_name).package == package_name
 
 
-def test_names_that_would_hide_something_are_reserved(projects: dict[str, Project]) -> None:
+def test_names_that_would_hide_something_are_reserved(projects: Mapping[str, Project]) -> None:
     text = (ROOT / "questions.jinja").read_text("utf-8")
     reserved = set(re.split(r"\{%-? (?:set reserved|endset) -?%\}", text)[1].split())
     project = projects["large-org"]
@@ -116,14 +117,11 @@ def test_names_that_would_hide_something_are_reserved(projects: dict[str, Projec
     assert not needed - reserved
 
 
-@pytest.mark.parametrize("source", ["preset", "data-file"])
-def test_a_framework_without_a_launcher_leaves_no_trace_of_it(source: str, tmp_path: Path) -> None:
-    answer = "preset=solo" if source == "preset" else str(ROOT / "presets/solo.yml")
-    flag = "--data" if source == "preset" else "--data-file"
-    done = copier_copy(tmp_path / "project", "--defaults", "--data", "framework=tensorflow", flag, answer)
-    assert done.returncode == 0, done.stderr
-    assert not (tmp_path / "project/launch").exists()
-    assert not (tmp_path / "project/tests/test_distributed.py").exists()
+@pytest.mark.parametrize("framework", ["pytorch", "tensorflow"])
+def test_no_launcher_leaves_no_trace_of_one(framework: str, tmp_path: Path) -> None:
+    project = render(tmp_path / "project", framework=framework, launchers=[])
+    assert not (project.path / "launch").exists()
+    assert not (project.path / "tests/test_distributed.py").exists()
 
 
 HOSTILE = [

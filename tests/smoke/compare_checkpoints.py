@@ -25,12 +25,27 @@ def difference(one: Any, other: Any) -> float:
     return 0.0 if type(one) is type(other) and one == other else math.inf
 
 
+def joined(parts: list[Any]) -> Any:
+    """A tree of dicts, lists and tensors from the shards of each rank."""
+    import torch
+
+    if isinstance(parts[0], dict):
+        return {key: joined([part[key] for part in parts]) for key in parts[0]}
+    if isinstance(parts[0], list):
+        return [joined(list(values)) for values in zip(*parts, strict=True)]
+    if isinstance(parts[0], tuple) and parts[0][0] == "shard":
+        return torch.cat([part[2] for part in parts], parts[0][1])
+    return parts[0]
+
+
 def read(file: Path) -> dict[str, Any]:
     """A checkpoint's parts, by its framework's own reader."""
     if file.suffix == ".pt":
         import torch
 
         content: dict[str, Any] = torch.load(file, weights_only=True)
+        if "shards" in content:
+            content |= joined([torch.load(file.with_name(name), weights_only=True) for name in content["shards"]])
         assert content["optimizer"]["state"], "nothing to compare"
         return content
     arrays = dict(np.load(file, allow_pickle=False))

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from owners import install
-from workspace import Workspace
+from workspace import EXHAUSTIVE, Workspace
+
+PROJECTS = [("pytorch", "tabular"), ("pytorch", "sequence"), *([("tensorflow", "sequence")] if EXHAUSTIVE else [])]
 
 
-@pytest.fixture(
-    scope="module", params=[("pytorch", "tabular"), ("pytorch", "sequence"), ("tensorflow", "sequence")], ids="-".join
-)
+@pytest.fixture(scope="module", params=PROJECTS, ids="-".join)
 def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """A project for one of the tasks, with an exported model that has learned a little."""
     framework, task = request.param
@@ -70,7 +70,7 @@ def test_a_damaged_description_is_one_line(project: Workspace) -> None:
 
 
 @pytest.mark.parametrize("project", [("pytorch", "tabular")], ids=["tabular"], indirect=True)
-def test_a_long_run_keeps_its_last_step_and_its_best_value(project: Workspace) -> None:
+def test_a_long_run_keeps_its_last_step_and_what_its_best_checkpoint_reached(project: Workspace) -> None:
     usual = {("train", "loss"): 1.0, ("val", "mean_loss"): 3.0, ("val", "accuracy"): 0.5}
     best = {**usual, ("val", "mean_loss"): 2.75, ("val", "accuracy"): 0.75}
     lines = [
@@ -82,12 +82,14 @@ def test_a_long_run_keeps_its_last_step_and_its_best_value(project: Workspace) -
     run.mkdir()
     try:
         text = "".join(json.dumps(line) + "\n" for line in lines)
+        monitor = {"metric": "mean_loss", "mode": "min"}
+        (run / "environment.json").write_text(json.dumps({"monitor": monitor}), "utf-8")
         (run / "metrics.jsonl").write_text(text + '{"step": 2001, "epo', "utf-8")
         shown = json.loads(opened(project, "runs.py", "app.dataframe[0].value.to_json(orient='records')"))
     finally:
         shutil.rmtree(run)
     assert {"run": "baseline/long", "status": "unknown", "steps": 2000}.items() <= shown[0].items()
-    assert (shown[0]["best mean_loss"], shown[0]["best accuracy"]) == (2.75, 0.75)
+    assert (shown[0]["val/mean_loss"], shown[0]["val/accuracy"]) == (2.75, 0.75)
 
 
 LOSSES = """

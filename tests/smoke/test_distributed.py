@@ -1,12 +1,16 @@
 """launch/ddp.sh: two processes learn what one does, in one run directory, and survive the loss of one of them."""
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from distribution import EXACT, THREE_EPOCHS, TOLERANCE, TWENTY_STEPS, distribution_problems, free_ports, worker
+from support import shared_project
 from workspace import (
     EXHAUSTIVE,
     HERE,
@@ -15,64 +19,18 @@ from workspace import (
     differences,
     error_line,
     last_step,
-    read_metrics,
     snapshot,
     status,
     wait_until,
     workspace,
 )
 
-# Adam would hide a gradient that is doubled or not averaged; momentum and a plain learning rate show it.
-SGD = ("--optimizer.name", "sgd", "--optimizer.momentum", "0.9", "--optimizer.schedule", "constant")
-EXACT = (*SMALL, *SGD, "--trainer.precision", "fp32", "--trainer.device", "cpu", "--optimizer.learning-rate")
-TWENTY_STEPS = (*EXACT, "0.05", "--trainer.max-steps", "20")
-# Long enough to be stopped on the way, and too gentle for a difference in the last bit to grow.
-THREE_EPOCHS = (*EXACT, "0.005", "--trainer.max-epochs", "3", "--trainer.checkpoint-every", "10")
-TOLERANCE = 1e-5
-
 
 def launch(
-    project: Workspace, name: str, *arguments: str, check: bool = True, restarts: int = 3
+    project: Workspace, name: str, *arguments: str, check: bool = True, restarts: int = 3, processes: int = 2
 ) -> subprocess.CompletedProcess[str]:
-    options = ("--nproc-per-node", "2", "--max-restarts", str(restarts), "--run-name", name)
+    options = ("--nproc-per-node", str(processes), "--max-restarts", str(restarts), "--run-name", name)
     return project.run("launch/ddp.sh", *options, "--", *arguments, check=check)
-
-
-def distribution_problems(project: Workspace, single: Path, several: Path) -> list[str]:
-    """What tells the run of several processes from that of one."""
-    apart = differences(project, single, several)
-    weights = {part: apart[part] for part in ("last model", "best model")}
-    problems = [f"{part} differs by {by}" for part, by in weights.items() if not by <= TOLERANCE]
-    expected, got = read_metrics(single), read_metrics(several)
-    if expected.keys() != got.keys():
-        problems.append(f"logged by one only: {sorted(expected.keys() ^ got.keys())}")
-    for key in expected.keys() & got.keys():
-        if not abs(expected[key] - got[key]) <= 1e-6 * max(1, abs(expected[key])):
-            problems.append(f"metric {key}: {expected[key]}, {got[key]}")
-    if status(several) != "finished":
-        problems.append(f"status: {status(several)}")
-    return problems
-
-
-def worker(launcher: int, rank: int) -> int | None:
-    """The pid of the training process of a rank among a launcher's descendants."""
-    parents = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    family = [launcher]
-    for pid in family:
-        family += [child for child, parent in parents.items() if parent == pid]
-    for pid in family:
-        try:
-            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if f"RANK={rank}".encode() in variables:
-            return pid
-    return None
 
 
 @pytest.fixture(scope="module")
@@ -80,40 +38,83 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return workspace(tmp_path_factory.mktemp("distributed") / "project")
 
 
-@pytest.fixture(scope="module")
-def single(project: Workspace) -> Path:
-    return project.train("single", *TWENTY_STEPS)
-
-
-@pytest.fixture(scope="module")
-def long_single(project: Workspace) -> Path:
-    return project.train("long-single", *THREE_EPOCHS)
-
-
-def test_two_processes_equal_one(project: Workspace, single: Path) -> None:
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_processes_equal_one(project: Workspace, single: Path, strategy: str) -> None:
     examples = 287
     assert examples % 2 == 1, "the processes must get shares of the validation set that differ in size"
-    done = launch(project, "two", *TWENTY_STEPS)
-    assert not distribution_problems(project, single, project.run_dir("two"))
-    assert {"single", "two"} == {path.name for path in (project.path / "runs/baseline").iterdir()}
+    before = set((project.path / "runs/baseline").iterdir())
+    done = launch(project, strategy, *TWENTY_STEPS, "--trainer.strategy", strategy)
+    run = project.run_dir(strategy)
+    assert not distribution_problems(project, single, run)
+    assert set((project.path / "runs/baseline").iterdir()) == before | {run}
+    shards = {f"{name}-20-{rank}-of-2.pt" for name in ("best", "last") for rank in (0, 1)}
+    kept = {path.name for path in (run / "checkpoints").iterdir()}
+    assert kept == {"best.pt", "last.pt"} | (shards if strategy == "fsdp" else set())
     lines = [line for line in (done.stdout + done.stderr).splitlines() if line]
     assert len(lines) == len(set(lines)), "a line is printed once, by rank 0"
     assert "world size 2" in lines[0]
     assert not done.stderr, "nothing but what training prints"
 
 
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 @pytest.mark.skipif(not EXHAUSTIVE, reason="one launch more: make test-all")
-def test_accumulation_in_two_processes(project: Workspace, single: Path) -> None:
-    launch(project, "parts", *TWENTY_STEPS, "--trainer.accumulation-steps", "2")
-    assert not distribution_problems(project, single, project.run_dir("parts"))
+def test_accumulation_in_two_processes(project: Workspace, single: Path, strategy: str) -> None:
+    parts = ("--trainer.accumulation-steps", "2", "--trainer.strategy", strategy)
+    launch(project, f"parts-{strategy}", *TWENTY_STEPS, *parts)
+    assert not distribution_problems(project, single, project.run_dir(f"parts-{strategy}"))
 
 
-@pytest.mark.parametrize("rank", [1, 0] if EXHAUSTIVE else [1])
-def test_a_killed_worker_is_replaced(project: Workspace, long_single: Path, rank: int) -> None:
-    run, before = project.run_dir(f"killed-{rank}"), set((project.path / "runs/baseline").iterdir())
+def test_shards_go_on_in_any_number_of_processes(project: Workspace, single: Path) -> None:
+    fsdp, first = (*TWENTY_STEPS[:-1], "12", "--trainer.strategy", "fsdp"), project.run_dir("sharded")
+    launch(project, first.name, *fsdp)
+    for processes in (1, 4):
+        run = shutil.copytree(first, project.run_dir(f"sharded-{processes}"))
+        words = (*fsdp, "--trainer.max-steps", "20")
+        if processes == 1:
+            project.train(run.name, *words)
+        else:
+            launch(project, run.name, *words, processes=processes)
+        assert differences(project, single, run)["last model"] <= TOLERANCE
+        shards = [path.name for path in (run / "checkpoints").glob("last-*")]
+        assert len(shards) == (0 if processes == 1 else processes), "those of before are gone"
+        project.cli("evaluate", run)
+        project.cli("export", run)  # which compares what it wrote with the model
+    (run / "checkpoints/last-20-2-of-4.pt").write_bytes(b"")
+    done = project.cli("export", run, "--checkpoint", "last", check=False)
+    assert "last-20-2-of-4.pt: not a readable checkpoint" in error_line(done)
+
+
+def test_the_guides_model_is_cut_into_layers(tmp_path: Path) -> None:
+    project = workspace(tmp_path / "project")
+    guide = (project.path / "docs/guide.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    model = project.path / "src" / project.package / "model.py"
+    done = launch(project, "whole", *TWENTY_STEPS, "--trainer.strategy", "tensor", check=False, restarts=0)
+    assert "needs a model with a method parallelize" in first_error(done)
+    model.write_text('"""YOURS: the model."""\n\n' + code, "utf-8")
+    project.run(project.python, "-m", "mypy", env={"MYPY_CACHE_DIR": str(shared_project().path / ".mypy_cache")})
+    project.run(project.python, "-m", "ruff", "check", model)
+    single = project.train("one", *TWENTY_STEPS)
+    launch(project, "cut", *TWENTY_STEPS, "--trainer.strategy", "tensor")
+    cut = project.run_dir("cut")
+    assert not distribution_problems(project, single, cut)
+    project.cli("export", cut)
+    clip = ("--trainer.max-grad-norm", "0.1")  # which hides a gradient that is too long
+    clipped = project.train("clipped", *TWENTY_STEPS, *clip)
+    launch(project, "resumed", *TWENTY_STEPS[:-1], "12", *clip, "--trainer.strategy", "tensor")
+    resumed = project.train("resumed", *TWENTY_STEPS, *clip)
+    assert differences(project, clipped, resumed)["last model"] <= TOLERANCE
+
+
+STEPS_AND_RANKS = [(25, 1), (8, 0), (15, 0), (34, 1), (41, 0), (52, 1), (63, 0), (77, 1), (85, 0), (98, 1)]
+
+
+@pytest.mark.parametrize(("step", "rank"), STEPS_AND_RANKS if EXHAUSTIVE else STEPS_AND_RANKS[:2])
+def test_a_killed_worker_is_replaced(project: Workspace, long_single: Path, step: int, rank: int) -> None:
+    run, before = project.run_dir(f"killed-{step}"), set((project.path / "runs/baseline").iterdir())
     options = ("--nproc-per-node", "2", "--run-name", run.name)
     with project.started("launch/ddp.sh", *options, "--", *THREE_EPOCHS) as launcher:
-        wait_until(lambda: last_step(run) >= 25, launcher, "step 25")
+        wait_until(lambda: last_step(run) >= step, launcher, f"step {step}")
         pid = worker(launcher.pid, rank)
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
@@ -123,7 +124,9 @@ def test_a_killed_worker_is_replaced(project: Workspace, long_single: Path, rank
         assert launcher.wait(300) == 0
     assert not distribution_problems(project, long_single, run)
     assert set((project.path / "runs/baseline").iterdir()) == before | {run}
-    assert (project.path / "out.txt").read_text("utf-8").count(f"run runs/baseline/{run.name} ") == 2, "started twice"
+    starts = [line for line in (project.path / "out.txt").read_text("utf-8").splitlines() if line.startswith("run ")]
+    assert len(starts) == 2
+    assert step < 11 or ", from step " in starts[1], "from the last checkpoint, which a start from nothing equals too"
 
 
 def test_interrupted_processes_save_once_and_go_on(project: Workspace, long_single: Path) -> None:
@@ -141,15 +144,55 @@ def test_interrupted_processes_save_once_and_go_on(project: Workspace, long_sing
     assert not distribution_problems(project, long_single, run)
 
 
+def test_a_signal_while_the_processes_agree_is_not_lost(project: Workspace) -> None:
+    """One that came to all of them within a step's exchange once was (stop_while_agreeing.py sends such signals)."""
+    words = (project.package, "train", "--run-name", "told", *SMALL, "--trainer.max-steps", "6")
+    done = project.script("stop_while_agreeing.py", *words, check=False)
+    assert (done.returncode, last_step(project.run_dir("told"))) == (130, 2)
+
+
 def test_a_usage_error_is_one_line(project: Workspace) -> None:
     before = snapshot(project.path / "runs")
     done = launch(project, "usage", "--trainer.max-epoch", "3", check=False)
     assert done.returncode == 2
     assert "did you mean --trainer.max-epochs?" in error_line(done)
-    done = project.run("launch/ddp.sh", "--nproc", "2", check=False)
+    done = launch(project, "usage", "--trainer.strategy", "fspd", check=False)
     assert done.returncode == 2
-    assert "--nproc" in error_line(done)
+    assert "no such strategy in this project, which has: auto, ddp, fsdp" in error_line(done)
+    for words, says in ((("--nproc", "2"), "--nproc"), (("--nnodes", "2"), "need --rdzv-endpoint and --run-name")):
+        done = project.run("launch/ddp.sh", *words, check=False)
+        assert done.returncode == 2
+        assert says in error_line(done)
     assert snapshot(project.path / "runs") == before
+
+
+def test_a_dry_run_shows_the_command(project: Workspace) -> None:
+    before = snapshot(project.path)
+    done = project.run("launch/ddp.sh", "--nproc-per-node", "2", "--run-name", "dry", "--dry-run", "--", "--seed", "3")
+    (command,) = done.stdout.splitlines()
+    assert "torch.distributed.run --standalone --nproc-per-node 2" in command
+    assert command.split()[-7:] == ["-m", project.package, "train", "--run-name", "dry", "--seed", "3"]
+    assert snapshot(project.path) == before
+
+
+def test_more_processes_than_gpus(project: Workspace) -> None:
+    """On a GPU that PyTorch is made to see: rank 0, which has one, says it too."""
+    code = "import os, torch; torch.cuda.device_count = lambda: 1\n"
+    code += f"from {project.package}.distributed import choose_device; choose_device('cuda', 0)"
+    done = project.run(project.python, "-c", code, check=False, env={"LOCAL_WORLD_SIZE": "2", "RANK": "0"})
+    assert "trainer.device: cuda takes a GPU a process, 2 here; PyTorch sees 1" in done.stderr
+
+
+def test_two_machines_equal_one(project: Workspace, single: Path) -> None:
+    endpoint = ("--rdzv-endpoint", f"127.0.0.1:{free_ports(1)[0]}")
+    options = ("--nnodes", "2", "--nproc-per-node", "1", *endpoint, "--run-name", "machines")
+    command = ("launch/ddp.sh", *options, "--", *TWENTY_STEPS)
+    with project.started(*command) as first:
+        done = project.run(*command)
+        assert first.wait(120) == 0
+    assert not distribution_problems(project, single, project.run_dir("machines"))
+    shown = done.stdout + (project.path / "out.txt").read_text("utf-8")
+    assert shown.count("run runs/baseline/machines ") == 1
 
 
 def first_error(done: subprocess.CompletedProcess[str]) -> str:

@@ -27,7 +27,7 @@ def run(project: Workspace) -> Path:
     return project.train("exported", *SMALL, "--trainer.max-epochs", "2", "--trainer.max-steps", "50")
 
 
-@pytest.mark.parametrize(("project", "form", "checkpoint"), CASES, indirect=["project"])
+@pytest.mark.parametrize(("project", "form", "checkpoint"), CASES, indirect=["project"], scope="module")
 def test_exports_agree_with_the_model(project: Workspace, run: Path, form: str, checkpoint: str) -> None:
     done = project.cli("export", run, "--format", form, "--checkpoint", checkpoint)
     assert (

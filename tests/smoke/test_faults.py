@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from test_distributed import TWENTY_STEPS, distribution_problems, launch
+from distribution import TWENTY_STEPS, distribution_problems
+from test_distributed import launch
 from test_order import order_problems, record_reads
 from test_resume import STEPS_PER_EPOCH, THREE_EPOCHS, resume_problems, train_with_kills
 from workspace import EXHAUSTIVE, Workspace, workspace
@@ -20,6 +21,13 @@ def resumed(project: Workspace) -> list[str]:
 def distributed(project: Workspace) -> list[str]:
     single = project.train("single", *TWENTY_STEPS)
     launch(project, "two", *TWENTY_STEPS)
+    return distribution_problems(project, single, project.run_dir("two"))
+
+
+def sharded(project: Workspace) -> list[str]:
+    single = project.train("single", *TWENTY_STEPS)
+    for steps in ("12", "20"):
+        launch(project, "two", *TWENTY_STEPS[:-1], steps, "--trainer.strategy", "fsdp")
     return distribution_problems(project, single, project.run_dir("two"))
 
 
@@ -75,10 +83,33 @@ FAULTS = [
         "test_distributed.py",
     ),
     Fault(
+        "gradients averaged twice (FSDP2)",
+        "train.py",
+        "(runtime.data_size / size)",
+        "(1 / size)",
+        sharded,
+        always=False,
+    ),
+    Fault(
+        "shards in the wrong order (FSDP2)",
+        "checkpoint.py",
+        "for part in (first, *others)",
+        "for part in (*others, first)",
+        sharded,
+    ),
+    Fault(
         "gradients summed rather than averaged",
         "train.py",
-        "(runtime.world_size / size)",
-        "(runtime.world_size**2 / size)",
+        "(runtime.data_size / size)",
+        "(runtime.data_size**2 / size)",
+        distributed,
+        "test_distributed.py",
+    ),
+    Fault(
+        "ranks that see the same data",
+        "train.py",
+        "pieces, runtime.data_rank, runtime.data_size)",
+        "pieces, 0, runtime.data_size)",
         distributed,
         "test_distributed.py",
     ),

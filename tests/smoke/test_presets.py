@@ -26,8 +26,11 @@ HEAVY = (
 )
 
 
-# In the second framework a preset differs by little: all of them in the exhaustive form.
-CHOSEN = [*PRESETS, *(f"{preset}-tensorflow" for preset in (PRESETS if EXHAUSTIVE else ["solo"]))]
+# The least and the most, once in each framework; all in the exhaustive form.
+EVERY = [*PRESETS, *(f"{preset}-tensorflow" for preset in PRESETS)]
+CHOSEN = EVERY if EXHAUSTIVE else ["solo", "large-org-tensorflow"]
+# What other tests run too, with a shared environment, is for one of them.
+SOLO, LARGE = (pytest.mark.parametrize("project", CHOSEN if EXHAUSTIVE else [one], indirect=True) for one in CHOSEN[:2])
 
 
 @pytest.fixture(scope="module", params=CHOSEN)
@@ -57,10 +60,12 @@ def count_right(lines: str) -> tuple[int, int]:
     return sum(Path(row["file"]).name.split("-")[1] == row["label"] for row in rows), len(rows)
 
 
+@SOLO
 def test_style_and_types(project: Project) -> None:
     project.make("lint", env=FAST)
 
 
+@SOLO
 def test_hooks_pass_and_change_nothing(project: Project) -> None:
     done = project.run(project.python, "-m", "pre_commit", "run", "--all-files", env=FAST)
     assert done.stdout.count("Passed") >= 5, done.stdout
@@ -68,6 +73,7 @@ def test_hooks_pass_and_change_nothing(project: Project) -> None:
     assert not changed_files(project)
 
 
+@LARGE
 def test_own_tests(project: Project) -> None:
     done = project.make("test", env=FAST, timeout=900)
     print(done.stdout[-3000:])

@@ -176,8 +176,9 @@ def test_the_order_that_the_data_gives_is_followed(owned: Owned) -> None:
 
 
 @of("pytorch")
-def test_two_processes_learn_what_one_does(owned: Owned) -> None:
-    two = owned.short_on_two("two", *PLAIN, *WITHOUT_DROPOUT[owned.task])
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_processes_learn_what_one_does(owned: Owned, strategy: str) -> None:
+    two = owned.short_on_two(strategy, "--trainer.strategy", strategy, *PLAIN, *WITHOUT_DROPOUT[owned.task])
     assert weights_apart(owned, two, owned.plain) < 1e-5
     one_log, two_log = read_metrics(owned.plain), read_metrics(two)
     assert one_log.keys() == two_log.keys()

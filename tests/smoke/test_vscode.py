@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,11 +76,13 @@ class Stop:
 
 
 DDP = "Train in two processes (DDP)"
+MULTIWORKER = "Train in two processes (MultiWorkerMirroredStrategy)"
 TRAIN_STEP = Stop("src/PACKAGE/train.py", "train_step", "batches")
 STOPS = {
     "Train": TRAIN_STEP,
     "Train one step": TRAIN_STEP,
     DDP: Stop("src/PACKAGE/train.py", "train_step", "batches", processes=2),
+    MULTIWORKER: TRAIN_STEP,
     "Check my four files": Stop("src/PACKAGE/task.py", "compute_loss", "batch"),
     "Evaluate the newest run": Stop("src/PACKAGE/evaluate.py", "compute_metrics", "sums"),
     "Current test file": Stop("tests/test_model.py", "test_the_contract_holds", "config", "tests/test_model.py"),
@@ -87,37 +90,50 @@ STOPS = {
 }
 
 
-CASES = [("pytorch", name) for name in STOPS if EXHAUSTIVE or name != "Train one step"]
-CASES += [("tensorflow", name) for name in STOPS if name != DDP and (EXHAUSTIVE or name == "Train")]
+ONLY_WITH = {DDP: "pytorch", MULTIWORKER: "tensorflow"}
+BRIEF = {"pytorch": STOPS.keys() - {"Train one step"}, "tensorflow": {"Train", MULTIWORKER}}
+CASES = [
+    (framework, name)
+    for framework in FRAMEWORKS
+    for name in STOPS
+    if ONLY_WITH.get(name, framework) == framework and (EXHAUSTIVE or name in BRIEF[framework])
+]
 
 
-@pytest.mark.parametrize(("project", "name"), CASES, indirect=["project"])
+@pytest.mark.parametrize(("project", "name"), CASES, indirect=["project"], scope="module")
 def test_the_debugger_stops_at_a_breakpoint(project: Workspace, name: str) -> None:
     stop = STOPS[name]
     file, line = stop.place(project)
-    (configuration,) = [
-        each for each in read(project, "launch.json", stop.open_file)["configurations"] if each["name"] == name
-    ]
-    # As the editor's extension does: its own debugpy, the project's interpreter, and the folder to run in.
-    configuration = {"python": [str(project.python)], "cwd": str(project.path), "justMyCode": True} | configuration
-    with server([sys.executable, "-m", "debugpy.adapter"], project.path, project.env) as streams:
-        debugger = Debugger(*streams, project.env)
-        debugger.begin("launch", configuration, file, line)
-        children = [debugger.attach(file, line) for _ in range(stop.processes)]
-        for session in children or [debugger]:
+    content = read(project, "launch.json", stop.open_file)
+    started = {each["name"]: each["configurations"] for each in content.get("compounds", [])}.get(name, [name])
+    with ExitStack() as stack:
+        debuggers = []
+        for configuration in (each for each in content["configurations"] if each["name"] in started):
+            # As the editor's extension does: its own debugpy, the project's interpreter, and the folder to run in.
+            usual = {"python": [str(project.python)], "cwd": str(project.path), "justMyCode": True}
+            command = [sys.executable, "-m", "debugpy.adapter"]
+            debugger = Debugger(*stack.enter_context(server(command, project.path, project.env)), project.env)
+            debugger.begin("launch", usual | configuration, file, line)
+            debuggers.append(debugger)
+        assert len(debuggers) == len(started)
+        children = [debuggers[0].attach(file, line) for _ in range(stop.processes)]
+        for session in children or debuggers:
             frame = session.wait_for_breakpoint()
             assert (frame["name"], frame["line"], frame["source"]["path"]) == (stop.function, line, str(file))
             assert stop.variable in session.locals(frame)
-        debugger.request("disconnect", terminateDebuggee=True)
-        assert debugger.terminal
-        debugger.terminal.communicate(timeout=120)  # which ends when no process is left that could write
-        assert debugger.terminal.returncode != 0, "stopped, not finished"
+        for debugger in debuggers:
+            debugger.request("disconnect", terminateDebuggee=True)
+            assert debugger.terminal
+            debugger.terminal.communicate(timeout=120)  # which ends when no process is left that could write
+            assert debugger.terminal.returncode != 0, "stopped, not finished"
 
 
 def test_every_launch_configuration_is_tested(project: Workspace) -> None:
     served = {"Demo"}  # until a browser comes: tests/engines
-    absent = {DDP} if project.answers["framework"] == "tensorflow" else set()
-    assert {each["name"] for each in read(project, "launch.json")["configurations"]} == {*STOPS, *served} - absent
+    content, framework = read(project, "launch.json"), project.answers["framework"]
+    shown = [each for each in content["configurations"] if "presentation" not in each] + content.get("compounds", [])
+    tested = {name for name in STOPS if ONLY_WITH.get(name, framework) == framework}
+    assert {each["name"] for each in shown} == tested | served
 
 
 def processes(tasks: dict[str, Message], label: str) -> Iterator[list[str]]:
@@ -135,6 +151,7 @@ TASKS = {
     "resume": "",
     "evaluate": "runs/baseline/*/evaluation/test/metrics.json",
     "export": "runs/baseline/*/model.onnx",
+    "runs": "",
     "predict": "",
     "check": "",
     "hardware": "",

@@ -71,7 +71,7 @@ def edit(project: Workspace) -> None:
     for name, job in ((".github/workflows/ci.yml", GITHUB_JOB), (".gitlab-ci.yml", GITLAB_JOB)):
         if (root / name).is_file():
             append(root / name, job)
-    replace(package / "train.py", "    optimizer = build", "    # ours\n    optimizer = build")
+    replace(package / "train.py", "    metrics = compute", "    # ours\n    metrics = compute")
     append(root / "app/main.py", "# ours\n")
     for name in ("notebooks/quickstart.ipynb", "CODEOWNERS"):
         (root / name).unlink(missing_ok=True)
@@ -115,6 +115,7 @@ def adapt_to_major(model: Path) -> None:
 
 
 def run_own_tests(project: Workspace) -> None:
+    project.cli("schema")  # as `make update` does
     done = project.run(project.python, "-m", "pytest", "-q", timeout=900)
     assert " passed" in done.stdout, done.stdout
 

@@ -65,6 +65,7 @@ def test_presets_are_switched_by_one_command(template: Path, tmp_path: Path) -> 
         assert list(traces(project, template, tmp_path)) == []
         commit(project.path, preset)
     make(project, "update", "ARGS=--vcs-ref :current: --data ci=gitlab --data notebooks=false")
+    project.cli("schema")  # which follows the trackers
     assert owner.read(project.path) == first, "back where it began"
 
 

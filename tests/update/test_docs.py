@@ -104,12 +104,18 @@ def adopt(shell: Shell, project: Project) -> None:
     assert half.returncode != 0, "nobody there to answer"
     assert shell.run(path, "git diff").stdout == ""
     shell.run(path, "git clean -d --force --quiet")
-    shell.run(path, adopt)
+    shell.run(path, adopt.replace("copier copy", f"copier copy --vcs-ref {NOW}"))
     assert {name: (path / name).read_text() for name in own} == own
     adopted = Project(path)
     assert adopted.package == "wing_spans" and "src/wing_spans/train.py" in adopted.files()
     assert "-Ours.\n" in shell.run(path, compare).stdout
     assert shell.run(path, "git status --porcelain").stdout == ""
+    shell.run(path, "copier update --defaults")
+    assert adopted.answers["_commit"] == MAJOR
+    ours = own.pop("pyproject.toml")
+    assert {name: (path / name).read_text() for name in own} == own
+    merged = (path / "pyproject.toml").read_text("utf-8")
+    assert merged.startswith(ours) and "<<<<<<< before updating" in merged and '"numpy>=2",' in merged
 
 
 def change_name(shell: Shell, project: Project) -> None:

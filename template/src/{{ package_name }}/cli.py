@@ -21,6 +21,8 @@ COMMANDS = {
     "train": "train a model, or go on with a run",
     "evaluate": "measure a run's model: metrics, tables, pictures",
     "export": "write a run's model for prediction: model.onnx and model.json",
+    "runs": "list and compare runs: what each reached, and the settings that differ",
+    "sync": "tell a tracker all of a run, after an outage or when it is new",
     "predict": "predict files or folders with an exported model",
     "check": "pass one tiny batch through your four files",
     "hardware": f"show what there is to train on, and whether {NAME} fits it",
@@ -63,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
         if isinstance(error, OSError) and error.errno in WRITE_ERRORS:
-            return _report(UserError(f"{error.filename or 'writing'}: {error.strerror}", exit_code=1))
+            return _report(UserError.of(error))
         if (line := _explain_owner_error(error)) is None:
             raise
         print(f"error: {' '.join(line.split())}", file=sys.stderr)
@@ -108,6 +110,19 @@ def build_parser(command: str) -> Parser:
         add("--split", choices=["val", "test"], default="test", help="default: test")
     if command == "export":
         add("--format", choices=EXPORT_FORMATS, default="onnx", help="default: onnx")
+    if command == "runs":
+        add("runs", nargs="*", type=Path, metavar="RUN", help="run directories (default: all, the newest first)")
+        where = "only runs for which it holds, such as status=finished or val/accuracy>0.9"
+        add("--where", action="append", default=[], metavar="KEY=VALUE", help=where)
+        add("--sort", metavar="KEY", help="by a metric or a setting, the lowest first; --sort=-KEY: the highest")
+        add("--limit", type=int, default=20, metavar="N", help="show so many (default: 20)")
+        add("--format", choices=["table", "jsonl"], default="table", help="default: table")
+        add("--plot", type=Path, metavar="FILE", help="draw their curves instead, such as curves.png")
+    if command == "sync":
+        add("runs", nargs="*", type=Path, metavar="RUN", help="run directories (default: the newest)")
+        from .tracking import AVAILABLE
+
+        add("--tracker", required=True, choices=AVAILABLE, help="one that this project has")
     if command == "predict":
         add("paths", nargs="+", type=Path, metavar="PATH", help="files, or folders of them")
         add("--model", type=Path, metavar="RUN", help="folder with model.onnx (default: the newest run that has one)")

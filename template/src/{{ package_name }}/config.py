@@ -6,6 +6,7 @@ Precedence: command line > environment (<PACKAGE>__TRAINER__MAX_EPOCHS) > experi
 import argparse
 import difflib
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,13 +25,16 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from .errors import UserError
-from .files import read_yaml
+from .errors import CREDENTIALS, UserError, secrets
+from .files import flatten, read_yaml
+from .framework import STRATEGIES
 from .section import Section
 from .settings import DataSettings, ModelSettings, TaskSettings
 from .tracking import AVAILABLE
 
 ENV_PREFIX = f"{__package__.upper()}__"
+CLOSED = ("losswise", "sigopt")  # services of this kind that ended
+NAMED_SECRET = re.compile(r"(api|access|auth|secret)_?(key|token)|passw(or)?d|secret", re.IGNORECASE)
 
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -45,6 +49,9 @@ class TrainerSettings(Section):
     accumulation_steps: int = Field(1, ge=1, description="parts a process cuts its batch into, to save memory")
     max_grad_norm: float | None = Field(None, gt=0, description="clip the gradient to this norm")
     patience: int | None = Field(None, ge=1, description="stop after so many epochs without a better model")
+    strategy: Annotated[str, WithJsonSchema({"enum": [*STRATEGIES], "type": "string"})] = Field(
+        "auto", description="how several processes train one model"
+    )
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field("auto", description="arithmetic of the forward pass")
     device: Literal["auto", "cpu", "cuda", "mps"] = Field("auto", description="where to train")
     compile: bool = Field(False, description="compile the model before training")
@@ -54,6 +61,13 @@ class TrainerSettings(Section):
     checkpoint_every: int | None = Field(None, ge=1, description="steps between checkpoints within an epoch")
     overfit_one_batch: bool = Field(False, description="train on the first batch alone, to see that it can be learned")
     profile: bool = Field(False, description="profile the first steps and write a trace")
+
+    @field_validator("strategy")
+    @classmethod
+    def _offered(cls, name: str) -> str:
+        if name not in STRATEGIES:
+            raise ValueError(f"no such strategy in this project, which has: {', '.join(STRATEGIES)}")
+        return name
 
 
 class OptimizerSettings(Section):
@@ -74,11 +88,15 @@ class TrackingSettings(Section):
     trackers: tuple[Annotated[str, WithJsonSchema({"enum": [*AVAILABLE]})], ...] = Field(
         AVAILABLE, description=f"any of: {', '.join(AVAILABLE) or 'none'}"
     )
+    required: bool = Field(True, description="refuse to train where one of them does not start")
+    tags: dict[str, str] = Field({}, description="what to find the run by, such as team: vision")
 
     @field_validator("trackers")
     @classmethod
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         for name in names:
+            if name in CLOSED:
+                raise ValueError(f"{name} is closed; this project has: {', '.join(AVAILABLE) or 'none'}")
             if name not in AVAILABLE:
                 raise ValueError(f"no tracker {name!r} in this project, which has: {', '.join(AVAILABLE) or 'none'}")
         return names
@@ -129,7 +147,9 @@ def load_config(file: Path, flags: CliSettingsSource[Any], args: argparse.Namesp
     with _explained(file):
         source = flags(parsed_args=args)
         loaded = _Sources(_cli_settings_source=source, **values)  # type: ignore[call-arg, unused-ignore]
-    return Config.model_construct(**{name: getattr(loaded, name) for name in Config.model_fields})
+    config = Config.model_construct(**{name: getattr(loaded, name) for name in Config.model_fields})
+    _check_secrets(config)
+    return config
 
 
 def read_config(file: Path) -> Config:
@@ -140,6 +160,7 @@ def read_config(file: Path) -> Config:
 
 def check_batch(config: Config, world_size: int) -> None:
     size, pieces = config.trainer.global_batch_size, config.trainer.accumulation_steps
+    world_size = 1 if config.trainer.strategy == "tensor" else world_size
     if size % (world_size * pieces):
         parts = f"{world_size} processes x {pieces} accumulation steps"
         raise UserError(f"trainer.global_batch_size: {size} does not divide by {parts}")
@@ -147,6 +168,17 @@ def check_batch(config: Config, world_size: int) -> None:
 
 def dump_config(config: Config) -> str:
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+
+
+def _check_secrets(config: Config) -> None:
+    """A configuration is written to the run's directory and shown to every service."""
+    known = secrets()
+    for key, value in flatten(config.model_dump(mode="json")).items():
+        variable = next((name for name, secret in known.items() if secret in str(value)), None)
+        named = isinstance(value, str) and value and NAMED_SECRET.search(key.rpartition(".")[2])
+        if variable or named or CREDENTIALS.search(str(value)):
+            found = f"the secret in the environment variable {variable}" if variable else "a secret"
+            raise UserError(f"{key}: holds {found}, which every run would record; read it from the environment instead")
 
 
 def _check_environment() -> None:

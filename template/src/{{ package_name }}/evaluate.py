@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +17,15 @@ from .errors import UserError
 from .files import write_json
 from .loading import read_batches
 from .run import Checkpoint, Run, find_run
-from .tracking import build_tracker
+from .runs import print_table
+from .tracking import RunMetrics, keep_up, read_rows
 
 
 def compute_sums(
     runtime: Runtime, eval_step: EvalStep, examples: Examples, batch_size: int, workers: int = 0
 ) -> dict[str, NDArray[np.float64]]:
     """The task's sums over a split, with "loss" and "count"; each example is seen once, by one rank."""
-    mine = np.arange(runtime.rank, len(examples), runtime.world_size)
+    mine = np.arange(runtime.data_rank, len(examples), runtime.data_size)
     parts = [mine[start : start + batch_size] for start in range(0, len(mine), batch_size)]
     sums: dict[str, NDArray[np.float64]] = {}
     batches = read_batches(examples, parts, None, workers)
@@ -33,8 +33,11 @@ def compute_sums(
     for batch in tqdm(batches, "evaluate", len(parts), unit="batch", disable=hidden, delay=2, leave=False):
         for name, value in eval_step(batch).items():
             sums[name] = sums.get(name, np.zeros(())) + value.astype(np.float64)
+    # A sharded model answers only where all ranks ask equally often.
+    if len(parts) * batch_size * runtime.data_size < len(examples):
+        eval_step(examples.read(np.zeros(1, np.int64), None))
     total: dict[str, NDArray[np.float64]] = {}
-    for part in runtime.gather(sums):
+    for part in runtime.gather(sums)[: runtime.data_size]:
         for name, value in part.items():
             total[name] = total.get(name, np.zeros(())) + value
     return total
@@ -70,12 +73,15 @@ def evaluate(run: Run, split: str, which: Checkpoint) -> tuple[dict[str, float],
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "metrics.json", {"checkpoint": which, "step": state.step, **metrics})
     write_json(folder / "tables.json", dict(report.tables))
-    tracker = build_tracker(config.tracking.trackers, run.path, config.model_dump(mode="json"))
-    tracker.log_metrics({f"{split}/{name}": value for name, value in metrics.items()}, state.step, state.epoch)
     for name, png in report.pictures.items():
         (folder / f"{name}.png").write_bytes(png)
-        tracker.log_picture(f"{split}/{name}", png, state.step)
-    tracker.finish("finished")
+    log, before = RunMetrics(run), {row.name: row.value for row in read_rows(run.metrics) if row.step == state.step}
+    measured = {f"{split}/{name}": value for name, value in metrics.items()}
+    # Training logged those of "val" itself; what is measured once more is news where it differs.
+    news = {name: value for name, value in measured.items() if name not in before or before[name] != value}
+    log.log({} if split == "val" and before.keys() >= measured.keys() else news, state.step, state.epoch)
+    log.finish("")
+    keep_up(run, config.tracking)
     return metrics, report
 
 
@@ -91,12 +97,3 @@ def main(args: argparse.Namespace) -> None:
     for name, value in metrics.items():
         print(f"  {name:<12} {value:.4f}")
     print(f"details: {run.path / 'evaluation' / args.split}", file=sys.stderr)
-
-
-def print_table(rows: list[dict[str, Any]]) -> None:
-    """Print rows of cells in columns."""
-    cells = [[f"{v:.4f}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows]
-    lines = [list(map(str, rows[0])) if rows else [], *cells]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

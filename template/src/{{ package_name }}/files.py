@@ -1,6 +1,7 @@
 """Small text files, read with clear errors and written whole or not at all."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,23 @@ def read_yaml(file: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise UserError(f"{file}: must hold keys and values, such as 'seed: 1'")
     return {str(key): value for key, value in values.items() if value is not None}  # None: all keys commented out
+
+
+def flatten(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """{"trainer": {"max_epochs": 3}} -> {"trainer.max_epochs": 3}"""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= flatten(value, f"{above}{key}.") if isinstance(value, Mapping) else {above + key: value}
+    return flat
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A mapping that a command wrote; empty where there is none."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def write_text(file: Path, text: str) -> None:

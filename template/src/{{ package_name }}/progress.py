@@ -6,8 +6,10 @@ from typing import Any
 
 from tqdm import tqdm
 
+from .config import TrackingSettings
 from .distributed import Runtime
-from .tracking import Tracker
+from .run import Run
+from .tracking import Metrics, RunMetrics
 
 
 @dataclass
@@ -26,12 +28,19 @@ class TrainState:
     window_count: float = 0.0
 
 
+def start_metrics(runtime: Runtime, run: Run, settings: TrackingSettings, step: int) -> Metrics:
+    """Those of the first process, with its trackers; the others log nothing. Where one does not start, all fail."""
+    metrics = [Metrics()]
+    runtime.on_main(lambda: metrics.insert(0, RunMetrics(run, settings, step)))
+    return metrics[0]
+
+
 @dataclass
 class Progress:
     """Averages the loss between two lines of metrics, and shows the latest figures."""
 
     runtime: Runtime
-    tracker: Tracker
+    metrics: Metrics
     examples: int = 0
     since: float = 0.0
     latest: dict[str, str] = field(default_factory=dict)
@@ -47,13 +56,13 @@ class Progress:
         now = time.perf_counter()
         loss, speed = state.window_total / state.window_count, self.examples / max(now - self.since, 1e-9)
         metrics = {"train/loss": loss, "train/learning_rate": learning_rate, "train/examples_per_second": speed}
-        self.tracker.log_metrics(metrics, state.step, state.epoch)
+        self.metrics.log(metrics, state.step, state.epoch)
         self.latest |= {"train/loss": f"{loss:.4f}", "examples/s": f"{speed:,.0f}"}
         state.window_total = state.window_count = 0.0
         self.since, self.examples = now, 0
 
     def log_val(self, state: TrainState, metrics: dict[str, float]) -> None:
-        self.tracker.log_metrics({f"val/{name}": value for name, value in metrics.items()}, state.step, state.epoch)
+        self.metrics.log({f"val/{name}": value for name, value in metrics.items()}, state.step, state.epoch)
         self.latest |= {f"val/{name}": f"{value:.4f}" for name, value in metrics.items()}
 
     def show_epoch(self, state: TrainState, max_epochs: int) -> None:

@@ -1,7 +1,7 @@
 """The directory of one run: runs/<experiment>/<time>-<id>/."""
 
+import hashlib
 import importlib.metadata
-import json
 import os
 import platform
 import re
@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
 from .errors import UserError
-from .files import write_json, write_text
+from .files import read_json, write_json, write_text
 from .framework import CHECKPOINT_SUFFIX, RESTART_COUNT
 
 if TYPE_CHECKING:
@@ -47,6 +48,11 @@ class Run:
         return self.path / "config.yaml"
 
     @property
+    def id(self) -> str:
+        """32 hexadecimal digits, by which a tracker knows the run wherever its directory lies."""
+        return str(self.read_environment().get("id") or hashlib.sha256(self.name.encode()).hexdigest()[:32])
+
+    @property
     def metrics(self) -> Path:
         return self.path / "metrics.jsonl"
 
@@ -62,11 +68,23 @@ class Run:
         return self.path / self.checkpoint_name(which)
 
     def read_status(self) -> dict[str, Any]:
-        try:
-            status = json.loads((self.path / "status.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return status if isinstance(status, dict) else {}
+        return read_json(self.path / "status.json")
+
+    def read_environment(self) -> dict[str, Any]:
+        return read_json(self.path / "environment.json")
+
+    @property
+    def is_training(self) -> bool:
+        """Whether another process of this machine trains it."""
+        status = self.read_status()
+        return self.may_be_training and status.get("host") == socket.gethostname()
+
+    @property
+    def may_be_training(self) -> bool:
+        """Whether a process of this machine trains it, or one of another machine, of which this one cannot know."""
+        status = self.read_status()
+        lost = status.get("host") == socket.gethostname() and not _is_alive(status.get("pid", 0))
+        return status.get("status") == "running" and not lost
 
     def write_status(self, status: Status, **more: object) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -76,12 +94,16 @@ class Run:
         )
 
 
+def make_name() -> str:
+    """A run's name where none is given."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+
+
 def open_run(config: "Config", resumed: Run | None, name: str | None) -> Run:
     """A new run, or the one given or so named, which can go on with the settings that it began with; writes nothing."""
     if name and not re.fullmatch(r"\w[\w.-]*", name):
         raise UserError(f"--run-name {name}: may hold letters, digits, '_', '.' and '-'")
-    stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
-    run = resumed or Run(config.runs_dir / config.name / (name or stamp))
+    run = resumed or Run(config.runs_dir / config.name / (name or make_name()))
     if run.config.is_file():
         _check_that_it_can_go_on(run, config)
     return run
@@ -94,7 +116,7 @@ def _check_that_it_can_go_on(run: Run, config: "Config") -> None:
     for key in ("seed", "data", "model", "task", "trainer.global_batch_size"):
         if attrgetter(key)(before) != attrgetter(key)(config):
             raise UserError(f"{key}: cannot change while {run.path} goes on; start a new run instead")
-    if status.get("status") == "running" and status.get("host") == socket.gethostname() and _is_alive(status["pid"]):
+    if run.is_training:
         raise UserError(f"{run.path}: process {status['pid']} is training it; if not, delete its status.json")
     if "error" in status and int(os.environ.get(RESTART_COUNT, "0")) > 0:
         raise UserError("", exit_code=1)  # the first attempt has said why; another would end the same way
@@ -121,20 +143,24 @@ class StopRequested(Exception):
 @contextmanager
 def stop_on_signal(runtime: "Runtime") -> Iterator[None]:
     """Ctrl-C or SIGTERM asks the loop to save and stop; a second Ctrl-C ends a lone process at once."""
+    if threading.current_thread() is not threading.main_thread():  # signals belong to a launcher, in the main thread
+        yield
+        return
 
     def handle(number: int, frame: FrameType | None) -> None:
         if runtime.stop_requested and number == signal.SIGINT and runtime.world_size == 1:
             raise KeyboardInterrupt
-        runtime.stop_requested = True
-        if runtime.is_main:
+        first, runtime.stop_requested = not runtime.stop_requested, True
+        if first and runtime.is_main:  # what a terminal sends, a launcher passes on once more
             print("\nstopping after this step", file=sys.stderr)
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
+        told = runtime.stop_requested and runtime.world_size > 1
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if told else handler)
 
 
 @contextmanager
@@ -188,22 +214,24 @@ def _folder(runs_dir: str | None) -> Path:
     return Path(runs_dir or os.environ.get(f"{__package__.upper()}__RUNS_DIR", "runs"))
 
 
-def record_start(run: Run, config: "Config", hardware: dict[str, object], data_version: str) -> None:
+def record_start(
+    run: Run, config: "Config", hardware: dict[str, object], data_version: str, monitor: dict[str, str]
+) -> None:
     """Write what the run depends on: its configuration and its environment. The data may not change on the way."""
     from .config import dump_config  # here, since predict needs run directories and no configuration
 
-    file = run.path / "environment.json"
+    before = run.read_environment()
     if run.config.is_file():
         _check_that_it_can_go_on(run, config)
-    if run.checkpoint("last").is_file() and file.is_file():
-        before = json.loads(file.read_text(encoding="utf-8")).get("data_version")
-        if before != data_version:
-            raise UserError(f"data: has changed since {run.path} began ({before}, now {data_version}); start a new run")
+    if run.checkpoint("last").is_file() and before.get("data_version", data_version) != data_version:
+        versions = f"{before['data_version']}, now {data_version}"
+        raise UserError(f"data: has changed since {run.path} began ({versions}); start a new run")
     (run.path / "checkpoints").mkdir(parents=True, exist_ok=True)
     run.write_status("running")
     write_text(run.config, dump_config(config))
     commit = _git("rev-parse", "HEAD")
     environment = {
+        "id": before.get("id") or (run.id if before else secrets.token_hex(16)),
         "commit": commit or None,
         "dirty": bool(_git("status", "--porcelain")) if commit else None,
         "command": sys.argv,
@@ -211,9 +239,10 @@ def record_start(run: Run, config: "Config", hardware: dict[str, object], data_v
         "platform": platform.platform(),
         "hardware": hardware,
         "data_version": data_version,
+        "monitor": monitor,
         "packages": dict(sorted((d.metadata["Name"], d.version) for d in importlib.metadata.distributions())),
     }
-    write_json(file, environment)
+    write_json(run.path / "environment.json", environment)
 
 
 def _git(*args: str) -> str:

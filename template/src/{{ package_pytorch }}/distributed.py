@@ -1,6 +1,7 @@
 """Processes, devices and precision. No other file knows about ranks."""
 
 import gc
+import importlib
 import os
 import traceback
 import warnings
@@ -8,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 import torch
@@ -16,6 +17,8 @@ import torch.distributed as dist
 
 # Before a group exists, which its default arguments would keep alive for ever (see _leave); DDP imports it.
 import torch.distributed.nn.functional
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
@@ -23,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 from .backend import Model, inference, run_model, to_numpy, to_tensors
 from .config import TrainerSettings
 from .contract import BaseTask, Batch
-from .errors import UserError
+from .errors import Attempt, UserError
 
 T = TypeVar("T")
 EvalStep = Callable[[Batch], Batch]
@@ -32,17 +35,27 @@ _DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass
 class Runtime:
-    """This process among the others (rank 0 is the main one), its device and its precision."""
+    """This process among the others (rank 0 is the main one), its device and its precision. Here: the only one."""
 
     rank: int
     world_size: int
     device: torch.device
     precision: str
     stop_requested: bool = False
+    is_sharded: ClassVar[bool] = False  # each rank holds a part of the weights
 
     @property
     def is_main(self) -> bool:
         return self.rank == 0
+
+    @property
+    def data_rank(self) -> int:
+        """Which share of the data this process sees, of `data_size` shares."""
+        return self.rank
+
+    @property
+    def data_size(self) -> int:
+        return self.world_size
 
     def autocast(self) -> AbstractContextManager[Any]:
         dtype = _DTYPES[self.precision]
@@ -56,15 +69,15 @@ class Runtime:
         elif self.device.type == "mps":
             torch.mps.manual_seed(value)
 
+    def join(self) -> None:
+        """Meet the other processes."""
+
+    def leave(self) -> None:
+        """Part from them."""
+
     def wrap_model(self, model: Model, compiled: bool) -> Model:
-        """The same weights, compiled if asked, with gradients averaged over all processes in each backward pass."""
-        if compiled:
-            model = cast(Model, torch.compile(model))
-        if self.world_size == 1:
-            return model
-        # Said of each convolution of one channel, by every process; nothing is wrong, and such layers are tiny.
-        warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
-        return DistributedDataParallel(model, [self.device] if self.device.type == "cuda" else None)
+        """The same weights, compiled if asked, in the form that training calls."""
+        return cast(Model, torch.compile(model)) if compiled else model
 
     def build_eval_step(self, task: BaseTask, model: Model) -> EvalStep:
         """Evaluate one batch: the task's sums over it, with "loss" and "count"."""
@@ -82,22 +95,21 @@ class Runtime:
 
     def accumulate(self, model: Model, last: bool) -> AbstractContextManager[Any]:
         """Around the forward and backward pass of a part of a batch: only the last part exchanges gradients."""
-        return nullcontext() if last or not isinstance(model, DistributedDataParallel) else model.no_sync()
+        return nullcontext()
+
+    def reduce_gradients(self, model: Model) -> None:
+        """After the last backward pass: the mean over all processes, where no backward pass has made it."""
 
     def sum_over_ranks(self, values: Sequence[float]) -> list[float]:
-        if self.world_size == 1:
-            return list(values)
-        tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
-        dist.all_reduce(tensor)
-        summed: list[float] = tensor.tolist()
-        return summed
+        return list(values)
 
     def gather(self, value: T) -> list[T]:
         """The value of every rank, on every rank; any plain object."""
-        values: list[T] = [value] * self.world_size
-        if self.world_size > 1:
-            dist.all_gather_object(values, value)
-        return values
+        return [value]
+
+    def broadcast(self, value: T) -> T:
+        """The value of rank 0, on every rank; any plain object."""
+        return value
 
     def agree(self, value: T, rule: str) -> T:
         """The value, if every rank has the same."""
@@ -108,24 +120,103 @@ class Runtime:
 
     def on_main(self, function: Callable[[], T]) -> T:
         """Call the function on rank 0 and hand its result, or its UserError, to every rank."""
-        answer: list[Any] = [None, None]
-        if self.is_main:
-            try:
-                answer[0] = function()
-            except UserError as error:
-                answer[1] = error
-            except OSError as error:
-                answer[1] = UserError(f"{error.filename or 'writing'}: {error.strerror}", exit_code=1)
-        if self.world_size > 1:
-            dist.broadcast_object_list(answer, device=self.device)
-        if answer[1] is not None:
-            raise answer[1]
-        result: T = answer[0]
+        result: T = self.broadcast(Attempt(function) if self.is_main else Attempt()).outcome()
         return result
+
+    def on_each(self, function: Callable[[], T]) -> list[T]:
+        """Call the function on every rank and hand all results, or the first UserError, to every rank."""
+        return [attempt.outcome() for attempt in self.gather(Attempt(function))]
 
     def describe(self) -> dict[str, object]:
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
         return {"device": name, "world_size": self.world_size, "precision": self.precision, "cpus": os.cpu_count()}
+
+
+class DDPRuntime(Runtime):
+    """One of several processes, each with the whole model, whose gradients PyTorch averages."""
+
+    def join(self) -> None:
+        if dist.is_initialized():  # by the launcher
+            return
+        store, *_ = next(iter(rendezvous("env://", self.rank, self.world_size, timeout=timedelta(minutes=10))))
+        # torchrun keeps the store over a restart: without a prefix an attempt reads the keys of the last one.
+        attempt = PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+        backend = "nccl" if self.device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=attempt, rank=self.rank, world_size=self.world_size)
+
+    def leave(self) -> None:
+        """gloo's threads end with the last reference to the group, as a DDP model holds one; a thread that outlives
+        Python aborts the process (PyTorch 2.13)."""
+        gc.collect()
+        dist.destroy_process_group()
+
+    def wrap_model(self, model: Model, compiled: bool) -> Model:
+        # Said of each convolution of one channel, by every process; nothing is wrong, and such layers are tiny.
+        warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
+        model = super().wrap_model(model, compiled)
+        return DistributedDataParallel(model, [self.device] if self.device.type == "cuda" else None)
+
+    def accumulate(self, model: Model, last: bool) -> AbstractContextManager[Any]:
+        return nullcontext() if last else cast(DistributedDataParallel, model).no_sync()
+
+    def sum_over_ranks(self, values: Sequence[float]) -> list[float]:
+        tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(tensor)
+        summed: list[float] = tensor.tolist()
+        return summed
+
+    def gather(self, value: T) -> list[T]:
+        values: list[T] = [value] * self.world_size
+        dist.all_gather_object(values, value)
+        return values
+
+    def broadcast(self, value: T) -> T:
+        values = [value]
+        dist.broadcast_object_list(values, device=self.device)
+        return values[0]
+
+
+class FSDPRuntime(DDPRuntime):
+    """One of several processes, each with a part of every weight, of its gradient and of the optimizer's state."""
+
+    is_sharded = True
+
+    def wrap_model(self, model: Model, compiled: bool) -> Model:
+        """Shard the model in place (FSDP2): each item of an nn.ModuleList, such as the layers of a transformer, is
+        gathered when it is needed and let go after; the rest stays together."""
+        from torch.distributed.fsdp import fully_shard  # half a second, which the other ways to run do without
+
+        mesh = init_device_mesh(self.device.type, (self.world_size,))
+        for module in reversed([*model.modules()]):
+            for block in module if isinstance(module, nn.ModuleList) else ():
+                if not isinstance(block, nn.ModuleList | nn.ModuleDict):
+                    fully_shard(block, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        return Runtime.wrap_model(self, model, compiled)
+
+    def accumulate(self, model: Model, last: bool) -> AbstractContextManager[Any]:
+        cast(Any, model).set_requires_gradient_sync(last)
+        return nullcontext()
+
+
+class TensorRuntime(DDPRuntime):
+    """One of several processes that see the same data, each with a part of the layers that the model cuts."""
+
+    is_sharded = True
+    data_rank, data_size = 0, 1
+
+    def wrap_model(self, model: Model, compiled: bool) -> Model:
+        parallelize: Callable[[DeviceMesh], None] | None = getattr(model, "parallelize", None)
+        if parallelize is None:
+            raise UserError("trainer.strategy: tensor needs a model with a method parallelize; see docs/guide.md")
+        parallelize(init_device_mesh(self.device.type, (self.world_size,)))
+        return Runtime.wrap_model(self, model, compiled)
+
+    def accumulate(self, model: Model, last: bool) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def sum_over_ranks(self, values: Sequence[float]) -> list[float]:
+        return [value / self.world_size for value in super().sum_over_ranks(values)]
 
 
 @contextmanager
@@ -137,21 +228,28 @@ def start(trainer: TrainerSettings) -> Iterator[Runtime]:
     if trainer.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
-    if world_size > 1:
-        _join(rank, world_size, device)
-    runtime = Runtime(rank, world_size, device, choose_precision(trainer.precision, device))
+    kind = choose_runtime(trainer.strategy) if world_size > 1 else Runtime
+    runtime = kind(rank, world_size, device, choose_precision(trainer.precision, device))
+    runtime.join()
     try:
         yield runtime
     except UserError as error:
         traceback.clear_frames(error.__traceback__)
-        _leave(world_size)
+        runtime.leave()
         raise
-    _leave(world_size)
+    runtime.leave()
 
 
 def is_main_process() -> bool:
     """Whether this is rank 0, after `start` has ended too."""
     return os.environ.get("RANK", "0") == "0"
+
+
+def choose_runtime(strategy: str) -> type[Runtime]:
+    """How several processes train one model; `auto` is DDP. What is not among these is a file below strategies/."""
+    own: dict[str, type[Runtime]] = {"ddp": DDPRuntime, "fsdp": FSDPRuntime, "tensor": TensorRuntime}
+    own["auto"] = DDPRuntime
+    return own.get(strategy) or importlib.import_module(f".strategies.{strategy}", __package__).RUNTIME
 
 
 def choose_device(wanted: str, local_rank: int) -> torch.device:
@@ -160,9 +258,9 @@ def choose_device(wanted: str, local_rank: int) -> torch.device:
         alone = "WORLD_SIZE" not in os.environ
         wanted = "cuda" if torch.cuda.is_available() else "mps" if alone and torch.mps.is_available() else "cpu"
     if wanted == "cuda":
-        if local_rank >= torch.cuda.device_count():
-            found = torch.cuda.device_count()
-            raise UserError(f"trainer.device: cuda device {local_rank} is not there, PyTorch sees {found} of them")
+        found, needed = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        if found < needed:  # said by all, so that rank 0 tells it
+            raise UserError(f"trainer.device: cuda takes a GPU a process, {needed} here; PyTorch sees {found}")
         torch.cuda.set_device(local_rank)
         return torch.device("cuda", local_rank)
     if wanted == "mps" and not torch.mps.is_available():
@@ -180,19 +278,3 @@ def choose_precision(wanted: str, device: torch.device) -> str:
         return "bf16"
     capability = torch.cuda.get_device_capability(device)
     return "fp16" if capability >= (7, 0) or capability == (6, 0) else "fp32"
-
-
-def _join(rank: int, world_size: int, device: torch.device) -> None:
-    store, *_ = next(iter(rendezvous("env://", rank, world_size, timeout=timedelta(minutes=10))))
-    # torchrun keeps the store over a restart: without a prefix of its own an attempt reads the keys of the last one.
-    attempt = PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, store=attempt, rank=rank, world_size=world_size)
-
-
-def _leave(world_size: int) -> None:
-    """Leave the others. gloo's threads end with the last reference to the group, as a DDP model holds one; a thread
-    that outlives Python aborts the process (PyTorch 2.13)."""
-    if world_size > 1:
-        gc.collect()
-        dist.destroy_process_group()

@@ -20,6 +20,7 @@ from .files import write_json
 from .predictor import Predictor
 from .run import Run, find_run
 from .signature import SCHEMA_VERSION, Signature
+from .tracking import keep_up
 
 TOLERANCE = 1e-4
 Arrays = dict[str, NDArray[Any]]
@@ -42,7 +43,7 @@ class Prediction(nn.Module):
 
 def main(args: argparse.Namespace) -> None:
     run = find_run(args.run, needs=Run.checkpoint_name(args.checkpoint))
-    _, task, model, state = load_model(run, args.checkpoint)
+    config, task, model, state = load_model(run, args.checkpoint)
     signature = task.signature()
     prediction = Prediction(task, model, signature).eval()
     sample = tuple(to_tensors(signature.sample(2)).values())
@@ -64,6 +65,7 @@ def main(args: argparse.Namespace) -> None:
         file.unlink()
         raise UserError(f"{file}: differs from the model by {difference:.1e}, more than {TOLERANCE}; removed", 1)
     print(f"{file} ({args.checkpoint} checkpoint, step {state.step}; differs from the model by {difference:.0e})")
+    keep_up(run, config.tracking)
 
 
 def describe(task: BaseTask, signature: Signature) -> dict[str, Any]:

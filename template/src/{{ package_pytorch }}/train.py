@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from . import checkpoint, data, distributed
 from .backend import Model, Tensor, to_tensors
@@ -19,11 +20,10 @@ from .distributed import EvalStep, Runtime
 from .errors import UserError
 from .evaluate import compute_metrics, compute_sums
 from .loading import batch_parts, data_version, epoch_order, read_batches
-from .progress import Progress, TrainState
+from .progress import Progress, TrainState, start_metrics
 from .run import Checkpoint, Run, StopRequested, open_run, record_start, recorded, stop_on_signal
 from .schedule import learning_rate
 from .seeds import mix
-from .tracking import Tracker, build_tracker
 
 
 @dataclass
@@ -43,6 +43,7 @@ class Loop:
     state: TrainState
     total_steps: int
     progress: Progress
+    must_stop: bool = False  # on every rank after the same step, whenever a signal reached which of them
 
     @property
     def stopped_early(self) -> bool:
@@ -56,8 +57,7 @@ class Loop:
 
     def save(self, name: Checkpoint) -> None:
         path, facts = self.run.checkpoint(name), self.datasets.facts
-        save = checkpoint.save
-        self.runtime.on_main(lambda: save(path, self.state, facts, self.model, self.optimizer, self.scaler))
+        checkpoint.save(self.runtime, path, self.state, facts, self.model, self.optimizer, self.scaler)
 
 
 def main(args: argparse.Namespace) -> None:
@@ -80,7 +80,7 @@ def train_all_epochs(config: Config, runtime: Runtime, run: Run) -> None:
     say(f"run {run.path} on {runtime.device}, {runtime.precision}, world size {runtime.world_size}{start}")
     if loop.is_done:
         say("nothing is left to do; raise trainer.max_epochs, trainer.max_steps or trainer.patience")
-    with recorded(run, runtime.is_main, loop.progress.tracker.finish), stop_on_signal(runtime):
+    with recorded(run, runtime.is_main, loop.progress.metrics.finish), stop_on_signal(runtime):
         while not loop.is_done:
             train_one_epoch(loop)
             finish_epoch(loop)
@@ -97,6 +97,7 @@ def build_loop(config: Config, runtime: Runtime, run: Run) -> Loop:
     datasets = data.build_datasets(config.data)
     runtime.seed(config.seed)
     model, task = build(config, datasets, runtime.device)
+    train_model = runtime.wrap_model(model, trainer.compile)
     steps = len(epoch_order(datasets, config.seed, 0)) // size
     if steps == 0:
         raise UserError(f"trainer.global_batch_size: {size} is more than the {len(datasets.train)} training examples")
@@ -107,10 +108,8 @@ def build_loop(config: Config, runtime: Runtime, run: Run) -> Loop:
     if run.checkpoint("last").is_file():
         state = checkpoint.restore(run.checkpoint("last"), model, optimizer, scaler)
     version = runtime.agree(data_version(datasets), "data.py: build_datasets must give every process the same data")
-    runtime.on_main(lambda: record_start(run, config, runtime.describe(), version))
-    tracker = Tracker()
-    if runtime.is_main:
-        tracker = build_tracker(config.tracking.trackers, run.path, config.model_dump(mode="json"), state.step)
+    runtime.on_main(lambda: record_start(run, config, runtime.describe(), version, task.monitor._asdict()))
+    metrics = start_metrics(runtime, run, config.tracking, state.step)
     return Loop(
         config,
         runtime,
@@ -118,29 +117,31 @@ def build_loop(config: Config, runtime: Runtime, run: Run) -> Loop:
         datasets,
         task,
         model,
-        runtime.wrap_model(model, trainer.compile),
+        train_model,
         runtime.build_eval_step(task, model),
         optimizer,
         scaler,
         state,
         total_steps,
-        Progress(runtime, tracker),
+        Progress(runtime, metrics),
     )
 
 
 def build_optimizer(settings: OptimizerSettings, model: Model) -> torch.optim.Optimizer:
-    """AdamW or SGD, in PyTorch's fused form; biases and the scales of norms do not decay."""
+    """AdamW or SGD, in PyTorch's fused form where there is one; biases and the scales of norms do not decay."""
+    cut = {isinstance(weight, DTensor) for weight in model.parameters()}
+    form = {"fused": True} if cut == {False} or (settings.name == "adamw" and len(cut) == 1) else {"foreach": False}
     weights = [p for p in model.parameters() if p.ndim > 1]
     others = [p for p in model.parameters() if p.ndim <= 1]
     groups = [{"params": weights, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
     if settings.name == "sgd":
-        return torch.optim.SGD(groups, settings.learning_rate, momentum=settings.momentum, fused=True)
-    return torch.optim.AdamW(groups, settings.learning_rate, betas=settings.betas, fused=True)
+        return torch.optim.SGD(groups, settings.learning_rate, momentum=settings.momentum, **form)
+    return torch.optim.AdamW(groups, settings.learning_rate, betas=settings.betas, **form)
 
 
 def train_one_epoch(loop: Loop) -> None:
     """Train on what is left of the epoch; log and save on the way."""
-    trainer, state, runtime = loop.config.trainer, loop.state, loop.runtime
+    trainer, state = loop.config.trainer, loop.state
     order = epoch_order(loop.datasets, loop.config.seed, state.epoch)
     steps = len(order) // trainer.global_batch_size
     with loop.progress.bar(state, steps) as bar, profiler(loop) as profile_step:
@@ -151,7 +152,7 @@ def train_one_epoch(loop: Loop) -> None:
             if state.step % trainer.log_every == 0:
                 loop.progress.log_train(state, loop.optimizer.param_groups[0]["lr"])
                 bar.set_postfix_str(str(loop.progress), refresh=False)
-            if runtime.stop_requested:
+            if loop.must_stop:
                 loop.save("last")
                 raise StopRequested
             if state.step >= loop.total_steps:
@@ -165,10 +166,10 @@ def train_one_epoch(loop: Loop) -> None:
 def read_steps(loop: Loop, order: Any, steps: range) -> Iterator[list[Batch]]:
     """This rank's share of each global batch, in `accumulation_steps` pieces."""
     trainer, runtime, pieces = loop.config.trainer, loop.runtime, loop.config.trainer.accumulation_steps
-    chosen = range(0, 1) if trainer.overfit_one_batch else steps
-    parts = batch_parts(order, chosen, trainer.global_batch_size, pieces, runtime.rank, runtime.world_size)
+    chosen, times = (range(1), len(steps)) if trainer.overfit_one_batch else (steps, 1)
+    parts = batch_parts(order, chosen, trainer.global_batch_size, pieces, runtime.data_rank, runtime.data_size)
     seeds = None if trainer.overfit_one_batch else (loop.config.seed, loop.state.epoch)
-    batches = read_batches(loop.datasets.train, parts * (len(steps) // len(chosen)), seeds, trainer.read_workers)
+    batches = read_batches(loop.datasets.train, parts * times, seeds, trainer.read_workers)
     while step := list(islice(batches, pieces)):
         yield step
 
@@ -176,7 +177,7 @@ def read_steps(loop: Loop, order: Any, steps: range) -> Iterator[list[Batch]]:
 def train_step(loop: Loop, batches: Sequence[Batch]) -> None:
     """One update. The gradient is that of the mean over the global batch, whatever the processes and pieces."""
     runtime, state, size = loop.runtime, loop.state, loop.config.trainer.global_batch_size
-    runtime.seed(mix(loop.config.seed, state.step, runtime.rank))
+    runtime.seed(mix(loop.config.seed, state.step, runtime.data_rank))
     loop.optimizer.zero_grad()
     local_total = local_count = 0.0
     for piece, arrays in enumerate(batches, 1):
@@ -184,11 +185,12 @@ def train_step(loop: Loop, batches: Sequence[Batch]) -> None:
         with runtime.accumulate(loop.train_model, last=piece == len(batches)):
             with runtime.autocast():
                 loss = loop.task.compute_loss(loop.train_model(batch), batch)
-            scaled: Tensor = loop.scaler.scale(loss.total * (runtime.world_size / size))
+            scaled: Tensor = loop.scaler.scale(loss.total * (runtime.data_size / size))
             scaled.backward()  # type: ignore[no-untyped-call]
         local_total, local_count = local_total + loss.total.item(), local_count + float(loss.count)
+    runtime.reduce_gradients(loop.model)
     total, count, stop = runtime.sum_over_ranks([local_total, local_count, float(runtime.stop_requested)])
-    runtime.stop_requested = stop > 0
+    loop.must_stop = stop > 0
     if not math.isfinite(total):
         settings = "optimizer.learning_rate (lower), trainer.max_grad_norm (set) or trainer.precision (fp32)"
         raise UserError(f"step {state.step + 1}: the loss is {total}; look at {settings}", exit_code=1)
@@ -202,13 +204,30 @@ def update(loop: Loop, factor: float) -> None:
     """Scale the gradients where a batch counts more or less than its examples (tokens, weights), clip, and step."""
     loop.scaler.unscale_(loop.optimizer)
     if factor != 1:
-        torch._foreach_mul_([p.grad for p in loop.model.parameters() if p.grad is not None], factor)
+        for grads in gradients(loop.model):
+            torch._foreach_mul_(grads, factor)
     if loop.config.trainer.max_grad_norm is not None:
-        torch.nn.utils.clip_grad_norm_(loop.model.parameters(), loop.config.trainer.max_grad_norm)
+        clip(gradients(loop.model), loop.config.trainer.max_grad_norm)
     for group in loop.optimizer.param_groups:
         group["lr"] = learning_rate(loop.config.optimizer, loop.state.step, loop.total_steps)
     loop.scaler.step(loop.optimizer)
     loop.scaler.update()
+
+
+def gradients(model: Model) -> list[list[Tensor]]:
+    """Those of whole weights and those of sharded ones, which PyTorch's operations on lists do not mix."""
+    found = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    return [
+        kind for sharded in (False, True) if (kind := [grad for grad in found if isinstance(grad, DTensor) is sharded])
+    ]
+
+
+def clip(kinds: list[list[Tensor]], limit: float) -> None:
+    """As torch.nn.utils.clip_grad_norm_ does."""
+    norms = [torch.nn.utils.get_total_norm(grads) for grads in kinds]
+    norm = torch.linalg.vector_norm(torch.stack([n.full_tensor() if isinstance(n, DTensor) else n for n in norms]))
+    for grads in kinds:
+        torch._foreach_mul_(grads, (limit / (norm + 1e-6)).clamp(max=1.0))
 
 
 def finish_epoch(loop: Loop) -> None:

@@ -60,8 +60,10 @@ def without_gradient(model: Model, task: "BaseTask", batch: Mapping[str, NDArray
         task.predict(model, {item.name: tensors[item.name] for item in task.signature().inputs})
 
     specs = {name: tf.TensorSpec([None, *array.shape[1:]], array.dtype) for name, array in batch.items()}
-    tf.function(trace, input_signature=[specs], autograph=False).get_concrete_function()
-    return unused
+    on_each = tf.distribute.get_strategy().run  # variables with copies have gradients only there
+    graph = tf.function(lambda tensors: on_each(trace, (tensors,)), input_signature=[specs], autograph=False)
+    graph.get_concrete_function()
+    return list(dict.fromkeys(unused))
 
 
 def trainable_weights(model: Model) -> dict[str, NDArray[Any]]:

@@ -1,28 +1,36 @@
-"""The device and its precision. One process for now; no other file knows about ranks."""
+"""Processes, devices and precision. No other file knows about ranks."""
 
+import importlib
+import json
 import os
+import pickle
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from .backend import Model, run_model, to_numpy
+from .backend import Model, Tensor, run_model, to_numpy
 from .config import TrainerSettings
 from .contract import BaseTask, Batch
-from .errors import UserError
+from .errors import Attempt, UserError
 from .signature import Signature, mismatch
 
 T = TypeVar("T")
+Tensors = dict[str, Tensor]
 EvalStep = Callable[[Batch], Batch]
 _POLICIES = {"fp32": "float32", "bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
+_LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.UnknownError)
+LOST_PROCESS = 75  # the exit code by which a launcher knows that another start may help
 
 
 @dataclass
 class Runtime:
-    """This process among the others (rank 0 is the main one), its device and its precision."""
+    """This process among the others (rank 0 is the main one), its device and its precision. Here: the only one."""
 
     rank: int
     world_size: int
@@ -30,14 +38,39 @@ class Runtime:
     precision: str
     compiled: bool
     stop_requested: bool = False
+    replicas: int = 1  # copies of the model in this process, over which Keras's optimizers sum the gradients
 
     @property
     def is_main(self) -> bool:
         return self.rank == 0
 
+    @property
+    def data_rank(self) -> int:
+        """Which share of the data this process sees, of `data_size` shares."""
+        return self.rank
+
+    @property
+    def data_size(self) -> int:
+        return self.world_size
+
+    @property
+    def copies(self) -> int:
+        """Of the model, in all processes."""
+        return self.world_size * self.replicas
+
     def seed(self, value: int) -> None:
         """Seed what initial weights are drawn from."""
         keras.utils.set_random_seed(value)
+
+    def join(self) -> None:
+        """Meet the other processes."""
+
+    def leave(self) -> None:
+        """Part from them."""
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """Around all that makes weights or an optimizer's state."""
+        return nullcontext()
 
     def compile(self, function: Callable[..., T], *specs: object) -> Callable[..., T]:
         """Make a graph of a function of tensors, compiled by XLA if asked."""
@@ -64,69 +97,206 @@ class Runtime:
 
     def build_eval_step(self, task: BaseTask, model: Model) -> EvalStep:
         """Evaluate one batch: the task's sums over it, with "loss" and "count"."""
-
-        def step(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            outputs = run_model(model, batch)
-            loss = task.compute_loss(outputs, batch)
-            return task.compute_sums(outputs, batch) | {"loss": loss.total, "count": tf.cast(loss.count, tf.float64)}
-
-        graph = self.build_step(step, task.signature())
+        graph = self.build_step(partial(_eval_step, task, model), task.signature())
         return lambda batch: {name: to_numpy(value) for name, value in graph(batch).items()}
 
-    def sum_over_ranks(self, values: Sequence[float]) -> list[float]:
-        return list(values)
+    def replicate(self, function: Callable[..., T]) -> Callable[..., T]:
+        """The function of a graph, called for each copy of the model in this process; all return the same."""
+        return function
+
+    def own_part(self, values: T) -> T:
+        """Of tensors [copies in this process * n, ...], those [n, ...] of the copy that asks."""
+        return values
+
+    def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Each tensor's sum over all copies of the model; in a graph."""
+        return list(tensors)
+
+    def share_weights(self, variables: Sequence[keras.Variable]) -> None:
+        """Give every process those of rank 0."""
+        if self.world_size > 1:
+            own = [variable.value if self.is_main else tf.zeros_like(variable) for variable in variables]
+            values = tf.function(self.sum, autograph=False)(own)
+            for variable, value in zip(variables, values, strict=True):
+                variable.assign(value)
 
     def gather(self, value: T) -> list[T]:
         """The value of every rank, on every rank; any plain object."""
         return [value]
 
+    def broadcast(self, value: T) -> T:
+        """The value of rank 0, on every rank; any plain object."""
+        return value
+
     def agree(self, value: T, rule: str) -> T:
         """The value, if every rank has the same."""
+        values = self.gather(value)
+        if any(other != value for other in values):
+            raise UserError(f"{rule}, got {values}")
         return value
 
     def on_main(self, function: Callable[[], T]) -> T:
         """Call the function on rank 0 and hand its result, or its UserError, to every rank."""
-        try:
-            return function()
-        except OSError as error:
-            raise UserError(f"{error.filename or 'writing'}: {error.strerror}", exit_code=1) from None
+        result: T = self.broadcast(Attempt(function) if self.is_main else Attempt()).outcome()
+        return result
 
     def describe(self) -> dict[str, object]:
         return {
             "device": describe_gpu(gpus()[0]) if self.device == "cuda" else self.device,
-            "world_size": self.world_size,
+            "world_size": self.copies,
             "precision": self.precision,
             "cpus": os.cpu_count(),
         }
 
 
+def _eval_step(task: BaseTask, model: Model, batch: Tensors) -> Tensors:
+    outputs = run_model(model, batch)
+    loss = task.compute_loss(outputs, batch)
+    return task.compute_sums(outputs, batch) | {"loss": loss.total, "count": tf.cast(loss.count, tf.float64)}
+
+
+class MirroredRuntime(Runtime):
+    """One process with a copy of the model on each of its GPUs (tf.distribute.MirroredStrategy)."""
+
+    def join(self) -> None:
+        devices = tf.config.list_logical_devices("GPU" if self.device == "cuda" else "CPU")
+        self.strategy = tf.distribute.MirroredStrategy([device.name for device in devices])
+        self.replicas = len(devices)
+
+    def scope(self) -> AbstractContextManager[Any]:
+        scope: AbstractContextManager[Any] = self.strategy.scope()
+        return scope
+
+    def build_eval_step(self, task: BaseTask, model: Model) -> EvalStep:
+        """On all copies what divides by their number, and the rest, such as a last batch, on the first."""
+        local = self.strategy.experimental_local_results
+
+        def each(batch: Tensors) -> Tensors:
+            return {name: tf.identity(sums) for name, sums in _eval_step(task, model, self.own_part(batch)).items()}
+
+        def step(batch: Tensors) -> Tensors:
+            return {name: tf.add_n(local(sums)) for name, sums in self.strategy.run(each, (batch,)).items()}
+
+        graph, alone = self.build_step(step, task.signature()), super().build_eval_step(task, model)
+
+        def eval_step(batch: Batch) -> Batch:
+            if any(len(array) % self.replicas for array in batch.values()):
+                return alone(batch)
+            return {name: to_numpy(value) for name, value in graph(batch).items()}
+
+        return eval_step
+
+    def replicate(self, function: Callable[..., T]) -> Callable[..., T]:
+        def call(*arguments: Any) -> T:
+            local = self.strategy.experimental_local_results
+            first: T = tf.nest.map_structure(lambda each: local(each)[0], self.strategy.run(function, arguments))
+            return first
+
+        return call
+
+    def own_part(self, values: T) -> T:
+        place = tf.distribute.get_replica_context().replica_id_in_sync_group
+
+        def cut(value: Tensor) -> Tensor:
+            rows = tf.shape(value)[0] // self.replicas
+            return value[place * rows : (place + 1) * rows]
+
+        part: T = tf.nest.map_structure(cut, values)
+        return part
+
+    def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        return _all_reduce(*tensors)
+
+
+def _all_reduce(*tensors: Tensor) -> list[Tensor]:
+    placed = [tf.identity(tensor) for tensor in tensors]  # an argument of a graph stands on no device
+    return list(tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, placed))
+
+
+def _all_gather(part: Tensor) -> Tensor:
+    return tf.distribute.get_replica_context().all_gather(tf.identity(part), axis=0)
+
+
+class MultiWorkerRuntime(Runtime):
+    """One of several processes, each with the whole model (tf.distribute.MultiWorkerMirroredStrategy).
+
+    The strategy joins the processes and sums over them. Weights and the optimizer's state are each process's own, as
+    in one process: in the strategy's scope Keras's optimizers would sum gradients after they have clipped them.
+    """
+
+    def join(self) -> None:
+        cluster = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {}).get("worker", [])
+        if len(cluster) != self.world_size:
+            found = f"names {len(cluster)} workers, WORLD_SIZE is {self.world_size}"
+            raise UserError(f"trainer.strategy: several processes need TF_CONFIG, which a launcher sets; it {found}")
+        self.strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        run, spec = self.strategy.run, [tf.TensorSpec([None], tf.int32)]  # a type that TensorFlow gathers
+        self._concatenate = tf.function(lambda part: run(_all_gather, (part,)), input_signature=spec, autograph=False)
+
+    def leave(self) -> None:
+        self.gather(None)  # who leaves early ends the others
+
+    def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        return list(self.strategy.run(_all_reduce, tuple(tensors)))
+
+    def gather(self, value: T) -> list[T]:
+        content = np.frombuffer(pickle.dumps(value), np.uint8).astype(np.int32)
+        sizes = to_numpy(self._concatenate([len(content)]))
+        parts = np.split(to_numpy(self._concatenate(content)), np.cumsum(sizes)[:-1])
+        return [pickle.loads(part.astype(np.uint8).tobytes()) for part in parts]  # from this run's processes
+
+    def broadcast(self, value: T) -> T:
+        return self.gather(value)[0]
+
+
 @contextmanager
 def start(trainer: TrainerSettings) -> Iterator[Runtime]:
-    """Choose the device and the precision; TensorFlow takes both for the whole process."""
-    world_size = max(1, int(os.environ.get("WORLD_SIZE", 1)))
-    if world_size > 1:
-        raise UserError(
-            f"WORLD_SIZE is {world_size}, but this project trains in one process: start it without a launcher"
-        )
+    """Join the other processes that a launcher started, if any; TensorFlow takes device and precision for all of it."""
+    rank, local_rank, world_size = (int(os.environ.get(key, 0)) for key in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
+    world_size = max(1, world_size)
+    kind = choose_runtime(trainer.strategy, world_size)
+    if trainer.compile and kind is not Runtime:
+        raise UserError("trainer.compile: XLA compiles no sums over several GPUs or processes; leave it out with them")
     device = choose_device(trainer.device)
-    for gpu in gpus()[:1] if device == "cuda" else []:
-        tf.config.set_visible_devices(gpu, "GPU")  # the others stay free
+    own = slice(None) if kind is MirroredRuntime else slice(local_rank, local_rank + 1)
+    chosen = gpus()[own] if device == "cuda" else []
+    tf.config.set_visible_devices(chosen, "GPU")  # the others stay free
+    for gpu in chosen:
         tf.config.experimental.set_memory_growth(gpu, True)
-    if device == "cpu":
-        tf.config.set_visible_devices([], "GPU")
     if trainer.deterministic:
         tf.config.experimental.enable_op_determinism()
-    precision = choose_precision(trainer.precision, device)
-    keras.config.set_dtype_policy(_POLICIES[precision])
+    runtime = kind(rank, world_size, device, choose_precision(trainer.precision, device), trainer.compile)
+    runtime.join()
+    keras.config.set_dtype_policy(_POLICIES[runtime.precision])
     try:
-        yield Runtime(0, world_size, device, precision, trainer.compile)
+        yield runtime
+        runtime.leave()
+    except tf.errors.OpError as error:
+        if world_size == 1 or not isinstance(error, _LOST):
+            raise
+        lost = "another process of this run has ended, so this one cannot go on"
+        raise UserError(lost, exit_code=LOST_PROCESS) from None
     finally:
         keras.config.set_dtype_policy("float32")
 
 
 def is_main_process() -> bool:
     """Whether this is rank 0, after `start` has ended too."""
-    return True
+    return os.environ.get("RANK", "0") == "0"
+
+
+def choose_runtime(strategy: str, world_size: int) -> type[Runtime]:
+    """How several GPUs or processes train one model. What is not among these is a file below strategies/."""
+    if strategy == "mirrored":
+        if world_size > 1:
+            raise UserError(f"trainer.strategy: mirrored is one process for all GPUs, and WORLD_SIZE is {world_size}")
+        return MirroredRuntime
+    if world_size == 1:
+        return Runtime
+    if strategy in ("auto", "multiworker"):
+        return MultiWorkerRuntime
+    kind: type[Runtime] = importlib.import_module(f".strategies.{strategy}", __package__).RUNTIME
+    return kind
 
 
 def gpus() -> list[tf.config.PhysicalDevice]:
@@ -147,9 +317,10 @@ def choose_device(wanted: str) -> str:
     """The first NVIDIA (or AMD) GPU that TensorFlow sees, else the CPU."""
     if wanted == "mps":
         raise UserError("trainer.device: mps is not available with TensorFlow; use auto, cpu or cuda")
-    if wanted == "cuda" and not gpus():
-        raise UserError("trainer.device: cuda device 0 is not there, TensorFlow sees 0 of them")
-    return "cuda" if wanted != "cpu" and gpus() else "cpu"
+    found, needed = len(gpus()), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if found < needed and (found or wanted == "cuda") and wanted != "cpu":  # said by all, so that rank 0 tells it
+        raise UserError(f"trainer.device: cuda takes a GPU a process, {needed} here; TensorFlow sees {found}")
+    return "cuda" if wanted != "cpu" and found else "cpu"
 
 
 def choose_precision(wanted: str, device: str) -> str:

@@ -7,11 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 
 NAME = "TensorFlow"
 CHECKPOINT_SUFFIX = ".npz"
 EXPORT_FORMATS = ("onnx", "savedmodel")
+BUILT_IN = ("auto", "mirrored", "multiworker")
+STRATEGIES = BUILT_IN + tuple(sorted(file.stem for file in Path(__file__).parent.glob("strategies/*.py")))
 RESTART_COUNT = "RESTART_COUNT"  # where a launcher may say how often it has started the process anew
 
 os.environ["KERAS_BACKEND"] = "tensorflow"

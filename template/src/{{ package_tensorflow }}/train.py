@@ -27,14 +27,13 @@ from .errors import UserError
 from .evaluate import compute_metrics, compute_sums
 from .files import write_json
 from .loading import batch_parts, data_version, epoch_order, read_batches
-from .progress import Progress, TrainState
+from .progress import Progress, TrainState, start_metrics
 from .run import Checkpoint, Run, StopRequested, open_run, record_start, recorded, stop_on_signal
 from .schedule import learning_rate
 from .seeds import mix
-from .tracking import Tracker, build_tracker
 
-Gradients = list[Tensor]
 Seeds = NDArray[np.int64]
+Sums = tuple[Tensor, Tensor, Tensor]  # over all copies of the model: the loss, what it counts, who has to stop
 
 
 @dataclass
@@ -42,9 +41,9 @@ class Graphs:
     """What TensorFlow runs of a step: all of it, or, where the batch is cut into pieces, the parts."""
 
     random_layers: int
-    step: Callable[[Batch, Seeds, float], tuple[Tensor, Tensor]]  # -> loss, count
-    backward: Callable[[Batch, Seeds], tuple[Tensor, Tensor, Gradients]]
-    update: Callable[[Gradients, float, float], None]
+    step: Callable[[Batch, Seeds, float, float], Sums]
+    accumulate: Callable[[Batch, Seeds], None]
+    update: Callable[[float, float], Sums]
 
 
 @dataclass
@@ -63,6 +62,7 @@ class Loop:
     state: TrainState
     total_steps: int
     progress: Progress
+    must_stop: bool = False  # a signal has reached one of the processes
 
     @property
     def learning_rate(self) -> float:
@@ -101,10 +101,10 @@ def train_all_epochs(config: Config, runtime: Runtime, run: Run) -> None:
     loop = build_loop(config, runtime, run)
     say = print if runtime.is_main else lambda *_: None
     start = f", from step {loop.state.step}" if loop.state.step else ""
-    say(f"run {run.path} on {runtime.device}, {runtime.precision}, world size {runtime.world_size}{start}")
+    say(f"run {run.path} on {runtime.device}, {runtime.precision}, world size {runtime.copies}{start}")
     if loop.is_done:
         say("nothing is left to do; raise trainer.max_epochs, trainer.max_steps or trainer.patience")
-    with recorded(run, runtime.is_main, loop.progress.tracker.finish), stop_on_signal(runtime):
+    with recorded(run, runtime.is_main, loop.progress.metrics.finish), stop_on_signal(runtime):
         while not loop.is_done:
             train_one_epoch(loop)
             finish_epoch(loop)
@@ -117,80 +117,100 @@ def train_all_epochs(config: Config, runtime: Runtime, run: Run) -> None:
 def build_loop(config: Config, runtime: Runtime, run: Run) -> Loop:
     """Data, model, optimizer and trackers, in the state of the last checkpoint where there is one."""
     trainer, size = config.trainer, config.trainer.global_batch_size
-    check_batch(config, runtime.world_size)
+    check_batch(config, runtime.copies)
     datasets = data.build_datasets(config.data)
     runtime.seed(config.seed)
-    model, task = build(config, datasets, runtime.device)
+    with runtime.scope():
+        model, task = build(config, datasets, runtime.device)
+        optimizer = build_optimizer(config, model, runtime)
+    runtime.share_weights(model.weights)
     steps = len(epoch_order(datasets, config.seed, 0)) // size
     if steps == 0:
         raise UserError(f"trainer.global_batch_size: {size} is more than the {len(datasets.train)} training examples")
     total_steps = min(trainer.max_epochs * steps, trainer.max_steps or trainer.max_epochs * steps)
-    optimizer = build_optimizer(config, model, runtime.precision)
     state = TrainState()
     if run.checkpoint("last").is_file():
         state = checkpoint.restore(run.checkpoint("last"), model, optimizer)
     version = runtime.agree(data_version(datasets), "data.py: build_datasets must give every process the same data")
-    runtime.on_main(lambda: record_start(run, config, runtime.describe(), version))
-    tracker = Tracker()
-    if runtime.is_main:
-        tracker = build_tracker(config.tracking.trackers, run.path, config.model_dump(mode="json"), state.step)
-    graphs, eval_step = build_graphs(runtime, task, model, optimizer, size), runtime.build_eval_step(task, model)
-    progress = Progress(runtime, tracker)
+    runtime.on_main(lambda: record_start(run, config, runtime.describe(), version, task.monitor._asdict()))
+    metrics = start_metrics(runtime, run, config.tracking, state.step)
+    graphs, eval_step = build_graphs(config, runtime, task, model, optimizer), runtime.build_eval_step(task, model)
+    progress = Progress(runtime, metrics)
     return Loop(config, runtime, run, datasets, task, model, graphs, eval_step, optimizer, state, total_steps, progress)
 
 
-def build_optimizer(config: Config, model: Model, precision: str) -> keras.optimizers.Optimizer:
+def build_optimizer(config: Config, model: Model, runtime: Runtime) -> keras.optimizers.Optimizer:
     """AdamW or SGD; biases and the scales of norms do not decay. fp16 scales the loss."""
-    settings, weights = config.optimizer, model.trainable_variables
-    common = {"weight_decay": settings.weight_decay, "global_clipnorm": config.trainer.max_grad_norm}
+    settings, weights, clip = config.optimizer, model.trainable_variables, config.trainer.max_grad_norm
+    # Keras clips before it sums over the replicas, each of which gives the same part of the whole gradient.
+    common = {"weight_decay": settings.weight_decay, "global_clipnorm": clip and clip / runtime.replicas}
     if settings.name == "sgd":
         optimizer = keras.optimizers.SGD(settings.learning_rate, settings.momentum, **common)
     else:
         betas = {"beta_1": settings.betas[0], "beta_2": settings.betas[1]}
         optimizer = keras.optimizers.AdamW(settings.learning_rate, epsilon=1e-8, **betas, **common)
     optimizer.exclude_from_weight_decay([weight for weight in weights if len(weight.shape) <= 1])
-    if precision == "fp16":
+    if runtime.precision == "fp16":
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     optimizer.build(weights)
     return optimizer
 
 
 def build_graphs(
-    runtime: Runtime, task: BaseTask, model: Model, optimizer: keras.optimizers.Optimizer, size: int
+    config: Config, runtime: Runtime, task: BaseTask, model: Model, optimizer: keras.optimizers.Optimizer
 ) -> Graphs:
-    """The loss of a batch is a sum; the gradients are those of the loss / `size`, the examples of all pieces.
+    """The loss of a batch is a sum; the gradients are those of the loss / the global batch size.
 
-    The seeds, int64 [layers that draw random numbers, 2], decide what dropout drops.
+    The seeds, int64 [copies of the model here, layers that draw random numbers, 2], decide what dropout drops.
     """
-    weights, generators = model.trainable_variables, random_states(model)
+    size, weights, generators = config.trainer.global_batch_size, model.trainable_variables, random_states(model)
+    averages = [v for v in model.non_trainable_variables if v.dtype.startswith(("float", "bfloat"))]  # of BatchNorm
 
-    def backward(batch: dict[str, Tensor], seeds: Tensor) -> tuple[Tensor, Tensor, Gradients]:
+    def backward(batch: dict[str, Tensor], seeds: Tensor) -> list[Tensor]:
+        """The gradients of this copy's part of the batch, its loss, and what that counts."""
+        batch, seeds = runtime.own_part((batch, seeds))
         for i, generator in enumerate(generators):
-            generator.assign(tf.cast(seeds[i], generator.dtype))
+            generator.assign(tf.cast(seeds[0, i], generator.dtype))
         with tf.GradientTape() as tape:
             loss = task.compute_loss(run_model(model, batch, training=True), batch)
             count = tf.cast(loss.count, tf.float32)
             total = tf.add_n([loss.total, *(penalty * count for penalty in model.losses)])
             scaled = optimizer.scale_loss(total / size)
-        return total, count, [tf.convert_to_tensor(gradient) for gradient in tape.gradient(scaled, weights)]
+        return [*map(tf.convert_to_tensor, tape.gradient(scaled, weights)), total, count]
 
-    def update(gradients: Gradients, factor: Tensor, rate: Tensor) -> None:
-        """Scale the gradients where a batch counts more or less than its examples (tokens, weights), clip, step."""
+    def apply(parts: list[Tensor], rate: Tensor, stop: Tensor) -> Sums:
+        """Step with the whole gradient, scaled where a batch counts more or less than its examples (tokens...)."""
+        *gradients, total, count, stop = runtime.sum([*parts, stop])
+        if runtime.copies > 1 and averages:
+            for variable, value in zip(averages, runtime.sum([v.value for v in averages]), strict=True):
+                variable.assign(value / runtime.copies)
         optimizer.learning_rate = rate
-        optimizer.apply([gradient * factor for gradient in gradients], weights)
+        optimizer.apply([gradient * (size / count / runtime.replicas) for gradient in gradients], weights)
+        return total, count, stop
 
-    def step(batch: dict[str, Tensor], seeds: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
-        total, count, gradients = backward(batch, seeds)
-        tf.cond(tf.math.is_finite(total), lambda: update(gradients, size / count, rate), lambda: None)
-        return total, count
+    def step(batch: dict[str, Tensor], seeds: Tensor, rate: Tensor, stop: Tensor) -> Sums:
+        return apply(backward(batch, seeds), rate, stop)
 
-    number, seeds = tf.TensorSpec([], tf.float32), tf.TensorSpec([len(generators), 2], tf.int64)
-    gradients = [tf.TensorSpec(weight.shape, weight.dtype) for weight in weights]
+    with runtime.scope():
+        shapes = [*(weight.shape for weight in weights), (), ()] if config.trainer.accumulation_steps > 1 else []
+        kept = [tf.Variable(tf.zeros(shape), trainable=False) for shape in shapes]
+
+    def accumulate(batch: dict[str, Tensor], seeds: Tensor) -> None:
+        for variable, part in zip(kept, backward(batch, seeds), strict=True):
+            variable.assign_add(tf.cast(part, tf.float32))
+
+    def update(rate: Tensor, stop: Tensor) -> Sums:
+        parts = [variable * 1 for variable in kept]
+        for variable in kept:
+            variable.assign(tf.zeros_like(variable))
+        return apply(parts, rate, stop)
+
+    number, seeds = tf.TensorSpec([], tf.float32), tf.TensorSpec([runtime.replicas, len(generators), 2], tf.int64)
     return Graphs(
         len(generators),
-        runtime.build_step(step, task.signature(), seeds, number),
-        runtime.build_step(backward, task.signature(), seeds),
-        runtime.compile(update, gradients, number, number),
+        runtime.build_step(runtime.replicate(step), task.signature(), seeds, number, number),
+        runtime.build_step(runtime.replicate(accumulate), task.signature(), seeds),
+        runtime.compile(runtime.replicate(update), number, number),
     )
 
 
@@ -201,7 +221,7 @@ def random_states(model: Model) -> list[keras.Variable]:
 
 def train_one_epoch(loop: Loop) -> None:
     """Train on what is left of the epoch; log and save on the way."""
-    trainer, state, runtime = loop.config.trainer, loop.state, loop.runtime
+    trainer, state = loop.config.trainer, loop.state
     order = epoch_order(loop.datasets, loop.config.seed, state.epoch)
     steps = len(order) // trainer.global_batch_size
     with loop.progress.bar(state, steps) as bar, profiler(loop) as profile_step:
@@ -212,7 +232,7 @@ def train_one_epoch(loop: Loop) -> None:
             if state.step % trainer.log_every == 0:
                 loop.progress.log_train(state, loop.learning_rate)
                 bar.set_postfix_str(str(loop.progress), refresh=False)
-            if runtime.stop_requested:
+            if loop.must_stop:
                 loop.save("last")
                 raise StopRequested
             if state.step >= loop.total_steps:
@@ -226,22 +246,26 @@ def train_one_epoch(loop: Loop) -> None:
 def read_steps(loop: Loop, order: Any, steps: range) -> Iterator[list[Batch]]:
     """This rank's share of each global batch, in `accumulation_steps` pieces."""
     trainer, runtime, pieces = loop.config.trainer, loop.runtime, loop.config.trainer.accumulation_steps
-    chosen = range(0, 1) if trainer.overfit_one_batch else steps
-    parts = batch_parts(order, chosen, trainer.global_batch_size, pieces, runtime.rank, runtime.world_size)
+    chosen, times = (range(1), len(steps)) if trainer.overfit_one_batch else (steps, 1)
+    parts = batch_parts(order, chosen, trainer.global_batch_size, pieces, runtime.data_rank, runtime.data_size)
     seeds = None if trainer.overfit_one_batch else (loop.config.seed, loop.state.epoch)
-    batches = read_batches(loop.datasets.train, parts * (len(steps) // len(chosen)), seeds, trainer.read_workers)
+    batches = read_batches(loop.datasets.train, parts * times, seeds, trainer.read_workers)
     while step := list(islice(batches, pieces)):
         yield step
 
 
 def train_step(loop: Loop, batches: Sequence[Batch]) -> None:
-    """One update. The gradient is that of the mean over the global batch, whatever the pieces."""
-    state, size = loop.state, loop.config.trainer.global_batch_size
-    rate = learning_rate(loop.config.optimizer, state.step, loop.total_steps)
+    """One update. The gradient is that of the mean over the global batch, whatever the processes and pieces."""
+    state, graphs, size = loop.state, loop.graphs, loop.config.trainer.global_batch_size
+    rate, stop = learning_rate(loop.config.optimizer, state.step, loop.total_steps), float(loop.runtime.stop_requested)
     if len(batches) == 1:
-        total, count = map(float, loop.graphs.step(batches[0], step_seeds(loop, 0), rate))
+        sums = graphs.step(batches[0], step_seeds(loop, 0), rate, stop)
     else:
-        total, count = accumulate(loop, batches, rate)
+        for piece, batch in enumerate(batches):
+            graphs.accumulate(batch, step_seeds(loop, piece))
+        sums = graphs.update(rate, stop)
+    total, count, stop = map(float, sums)
+    loop.must_stop = stop > 0
     if not math.isfinite(total):
         settings = "optimizer.learning_rate (lower), trainer.max_grad_norm (set) or trainer.precision (fp32)"
         raise UserError(f"step {state.step + 1}: the loss is {total}; look at {settings}", exit_code=1)
@@ -250,24 +274,12 @@ def train_step(loop: Loop, batches: Sequence[Batch]) -> None:
     loop.progress.examples += size
 
 
-def accumulate(loop: Loop, batches: Sequence[Batch], rate: float) -> tuple[float, float]:
-    """An update from the pieces of a batch; none if their loss is not finite."""
-    total = count = 0.0
-    gradients: Gradients = []
-    for piece, batch in enumerate(batches):
-        part_total, part_count, part = loop.graphs.backward(batch, step_seeds(loop, piece))
-        total, count = total + float(part_total), count + float(part_count)
-        gradients = [a + b for a, b in zip(gradients, part, strict=True)] if gradients else part
-    if math.isfinite(total):
-        loop.graphs.update(gradients, loop.config.trainer.global_batch_size / count, rate)
-    return total, count
-
-
 def step_seeds(loop: Loop, piece: int) -> Seeds:
     """A seed for each layer that draws random numbers, so that no state of theirs needs to be stored."""
-    layers = range(loop.graphs.random_layers)
-    seeds = [[mix(loop.config.seed, loop.state.step, loop.runtime.rank, piece, i) >> 33, 0] for i in layers]
-    return np.array(seeds, np.int64).reshape(-1, 2)
+    runtime, layers = loop.runtime, range(loop.graphs.random_layers)
+    copies = range(runtime.rank * runtime.replicas, (runtime.rank + 1) * runtime.replicas)
+    seeds = [[[mix(loop.config.seed, loop.state.step, i, piece, j) >> 33, 0] for j in layers] for i in copies]
+    return np.array(seeds, np.int64).reshape(len(copies), len(layers), 2)
 
 
 def finish_epoch(loop: Loop) -> None:

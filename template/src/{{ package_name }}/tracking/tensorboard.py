@@ -1,9 +1,8 @@
 """TensorBoard: event files in the run directory. Look at all runs: tensorboard --logdir runs"""
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
@@ -11,29 +10,41 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from . import Tracker
 
+if TYPE_CHECKING:
+    from ..run import Run
+
 
 class TensorBoardTracker(Tracker):
     """Writes scalars and pictures; where training goes on, TensorBoard hides what lies past `step`."""
 
-    def __init__(self, run_dir: Path, step: int | None) -> None:
-        self.writer = EventFileWriter(str(run_dir / "tensorboard"), flush_secs=10)
+    forgets = True
+
+    def __init__(self, run: "Run", step: int | None) -> None:
+        folder = run.path / "tensorboard"
+        self.is_new = not (folder.is_dir() and (run.path / "tracking/tensorboard.json").is_file())
+        if self.is_new:  # of a process that was killed, or of a version that did not remember
+            for file in folder.glob("events.out.tfevents.*"):
+                file.unlink()
+        self.writer = EventFileWriter(str(folder))
         if step is not None:
-            self._add(step + 1, session_log=SessionLog(status=SessionLog.START))
+            self.writer.add_event(Event(step=step + 1, session_log=SessionLog(status=SessionLog.START)))
 
-    def log_metrics(self, metrics: Mapping[str, float], step: int, epoch: int) -> None:
+    def log_metrics(self, metrics: Mapping[str, float], step: int, epoch: int, seconds: float) -> None:
         values = [Summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
-        self._add(step, summary=Summary(value=values))
+        self.writer.add_event(Event(wall_time=seconds, step=step, summary=Summary(value=values)))
 
-    def log_picture(self, name: str, png: bytes, step: int) -> None:
-        picture = Summary.Image(encoded_image_string=png)
-        self._add(step, summary=Summary(value=[Summary.Value(tag=name, image=picture)]))
+    def log_file(self, file: Path, name: str, step: int) -> None:
+        if file.suffix == ".png":
+            picture = Summary.Image(encoded_image_string=file.read_bytes())
+            summary = Summary(value=[Summary.Value(tag=name.removesuffix(".png"), image=picture)])
+            self.writer.add_event(Event(wall_time=file.stat().st_mtime, step=step, summary=summary))
+
+    def flush(self) -> None:
+        self.writer.flush()
 
     def finish(self, status: str) -> None:
         self.writer.close()
 
-    def _add(self, step: int, **content: Any) -> None:
-        self.writer.add_event(Event(wall_time=time.time(), step=step, **content))
 
-
-def start(run_dir: Path, config: Mapping[str, Any], step: int | None) -> TensorBoardTracker:
-    return TensorBoardTracker(run_dir, step)
+def start(run: "Run", step: int | None) -> TensorBoardTracker:
+    return TensorBoardTracker(run, step)
