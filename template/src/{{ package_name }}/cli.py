@@ -17,8 +17,11 @@ from .framework import EXPORT_FORMATS, NAME
 BASELINE = Path("configs/experiment/baseline.yaml")
 OWNERS = {"settings.py", "data.py", "model.py", "task.py"}
 PROGRAM = f"python -m {__package__}"
+ENGINES = tuple(sorted(file.stem for file in Path(__file__).parent.glob("search/engines/[!_]*.py")))
+SEARCH = {"search": "search for better settings: many runs around an experiment, and which was the best"}
 COMMANDS = {
     "train": "train a model, or go on with a run",
+    **(SEARCH if ENGINES else {}),
     "evaluate": "measure a run's model: metrics, tables, pictures",
     "export": "write a run's model for prediction: model.onnx and model.json",
     "runs": "list and compare runs: what each reached, and the settings that differ",
@@ -26,7 +29,7 @@ COMMANDS = {
     "predict": "predict files or folders with an exported model",
     "check": "pass one tiny batch through your four files",
     "hardware": f"show what there is to train on, and whether {NAME} fits it",
-    "schema": "write the JSON schema from which an editor completes configs/experiment/",
+    "schema": "write the JSON schemas from which an editor completes configs/",
 }
 
 
@@ -98,6 +101,14 @@ def build_parser(command: str) -> Parser:
     add = parser.add_argument
     if command in ("train", "check"):
         add("--experiment", type=Path, metavar="FILE", help=f"YAML file (default: {BASELINE})")
+    if command == "search":
+        space = "YAML file with what to vary (default: configs/search/baseline.yaml)"
+        add("--space", type=Path, default=Path("configs/search/baseline.yaml"), metavar="FILE", help=space)
+        engines = f"any of: {', '.join(ENGINES)} (default: {ENGINES[0]})"
+        add("--engine", default=ENGINES[0], metavar="NAME", help=engines)
+        add("--trials", type=int, default=20, metavar="N", help="runs in all, those of before included (default: 20)")
+        add("--workers", type=int, default=1, metavar="N", help="trials at the same time, each on a GPU (default: 1)")
+        add("--name", metavar="NAME", help="of the folder of all its runs; a search that has it already goes on")
     if command == "train":
         resume = "go on with a run from its last checkpoint (default: the newest run)"
         add("--resume", nargs="?", type=Path, const=Path(), metavar="RUN", help=resume)
@@ -127,7 +138,7 @@ def build_parser(command: str) -> Parser:
         add("paths", nargs="+", type=Path, metavar="PATH", help="files, or folders of them")
         add("--model", type=Path, metavar="RUN", help="folder with model.onnx (default: the newest run that has one)")
         add("--format", choices=["table", "jsonl"], default="table", help="default: table")
-    if command in ("train", "check"):
+    if command in ("train", "check", "search"):
         from .config import add_flags
 
         parser.usage = parser.format_usage().removeprefix("usage: ").strip() + " [--section.key VALUE ...]"

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -144,7 +145,7 @@ def load_config(file: Path, flags: CliSettingsSource[Any], args: argparse.Namesp
     """Resolve the configuration of a command; every problem is a UserError that names the key."""
     values = {"name": file.stem, **read_yaml(file)}
     _check_environment()
-    with _explained(file):
+    with explained(file):
         source = flags(parsed_args=args)
         loaded = _Sources(_cli_settings_source=source, **values)  # type: ignore[call-arg, unused-ignore]
     config = Config.model_construct(**{name: getattr(loaded, name) for name in Config.model_fields})
@@ -154,7 +155,7 @@ def load_config(file: Path, flags: CliSettingsSource[Any], args: argparse.Namesp
 
 def read_config(file: Path) -> Config:
     """A configuration as it stands in a file, such as the one that a run was started with."""
-    with _explained(file):
+    with explained(file):
         return Config.model_validate({"name": file.stem, **read_yaml(file)})
 
 
@@ -168,6 +169,29 @@ def check_batch(config: Config, world_size: int) -> None:
 
 def dump_config(config: Config) -> str:
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+
+
+def set_values(config: Config, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a file with the configuration would hold, with some settings changed: {"model.width": 8}."""
+    content: dict[str, Any] = config.model_dump(mode="json")
+    for key, value in values.items():
+        *sections, name = key.split(".")
+        reduce(dict.__getitem__, sections, content)[name] = value
+    return content
+
+
+def setting_names() -> list[str]:
+    """Every setting, such as "trainer.max_epochs"."""
+    paths = [".".join(path) for path in _paths(Config)]
+    return [path for path in paths if not any(other.startswith(f"{path}.") for other in paths)]
+
+
+def origin(key: str) -> str | None:
+    """The flag or the environment variable that sets a setting, as it is called there."""
+    flag, variable = "--" + key.replace("_", "-"), ENV_PREFIX + key.replace(".", "__").upper()
+    if any(word.split("=")[0] in (flag, flag.replace("--", "--no-", 1)) for word in sys.argv):
+        return flag
+    return f"environment variable {variable}" if variable in map(str.upper, os.environ) else None
 
 
 def _check_secrets(config: Config) -> None:
@@ -201,28 +225,24 @@ def _nearest(word: str, known: Iterable[str]) -> str:
 
 
 @contextmanager
-def _explained(file: Path) -> Iterator[None]:
+def explained(file: Path, model: type[BaseModel] = Config) -> Iterator[None]:
+    """Problems of a file with the settings of `model` become a UserError."""
     try:
         yield
     except ValidationError as error:
-        raise UserError(_explain(error.errors()[0], file)) from None
+        raise UserError(_explain(error.errors()[0], file, model)) from None
     except SettingsError as error:
         names = ", ".join(sorted(name for name in os.environ if name.upper().startswith(ENV_PREFIX)))
         raise UserError(f"environment ({names}): {error}; a list is written as JSON, such as '[\"a\"]'") from None
 
 
-def _explain(first: ErrorDetails, file: Path) -> str:
+def _explain(first: ErrorDetails, file: Path, model: type[BaseModel]) -> str:
     """One line for pydantic's first error: where the value came from, what is allowed, what was given."""
     key = ".".join(part for part in first["loc"] if isinstance(part, str))
-    flag, variable = "--" + key.replace("_", "-"), ENV_PREFIX + key.replace(".", "__").upper()
-    where = f"{file}: {key}"
-    if any(word.split("=")[0] == flag for word in sys.argv):
-        where = flag
-    elif variable in os.environ:
-        where = f"environment variable {variable}"
+    where = (origin(key) if model is Config else None) or ": ".join(filter(None, (str(file), key)))
     if first["type"] == "extra_forbidden":
         section = key.rpartition(".")[0]
-        allowed = sorted(".".join(path) for path in _paths(Config) if ".".join(path[:-1]) == section)
-        return f"{where}: no such key{_nearest(key, allowed)}; allowed: {', '.join(allowed)}"
+        allowed = sorted(".".join(path) for path in _paths(model) if ".".join(path[:-1]) == section)
+        return f"{where}: no such key{_nearest(key, allowed)}{'; allowed: ' if allowed else ''}{', '.join(allowed)}"
     got = "" if isinstance(first["input"], Mapping) else f" (got {first['input']!r})"
     return f"{where}: {first['msg'].removeprefix('Value error, ')}{got}"

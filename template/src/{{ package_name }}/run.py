@@ -83,7 +83,7 @@ class Run:
     def may_be_training(self) -> bool:
         """Whether a process of this machine trains it, or one of another machine, of which this one cannot know."""
         status = self.read_status()
-        lost = status.get("host") == socket.gethostname() and not _is_alive(status.get("pid", 0))
+        lost = status.get("host") == socket.gethostname() and not is_alive(status.get("pid", 0))
         return status.get("status") == "running" and not lost
 
     def write_status(self, status: Status, **more: object) -> None:
@@ -124,7 +124,8 @@ def _check_that_it_can_go_on(run: Run, config: "Config") -> None:
         raise UserError(f"{run.checkpoint('last')}: is missing, so the run cannot go on; start a new run")
 
 
-def _is_alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
+    """Whether another process of this machine has this number."""
     if os.name != "posix" or pid == os.getpid():  # on Windows os.kill would end it
         return False
     try:

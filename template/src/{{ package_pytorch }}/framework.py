@@ -3,6 +3,7 @@
 from pathlib import Path
 
 NAME = "PyTorch"
+THREADS = "OMP_NUM_THREADS"  # the variable that says how many an operation may take
 CHECKPOINT_SUFFIX = ".pt"
 EXPORT_FORMATS = ("onnx", "pt2", "torchscript")
 BUILT_IN = ("auto", "ddp", "fsdp", "tensor")

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 NAME = "TensorFlow"
+THREADS = "TF_NUM_INTRAOP_THREADS"  # the variable that says how many an operation may take
 CHECKPOINT_SUFFIX = ".npz"
 EXPORT_FORMATS = ("onnx", "savedmodel")
 BUILT_IN = ("auto", "mirrored", "multiworker")

@@ -46,7 +46,7 @@ class MLflowTracker(Tracker):
         experiment = _experiment(client, run, uri)
         found = client.search_runs([experiment], f"tags.run_id = '{run.id}'", max_results=1)
         self.is_new = not found
-        tags = _tags(run)
+        tags = _tags(run) | _parent(client, run, experiment)
         began = round(1000 * next((row.time for row in read_rows(run.metrics)), time.time()))
         if found:
             self.mlflow_run = found[0]
@@ -136,6 +136,22 @@ def _experiment(client: MlflowClient, run: "Run", uri: str) -> str:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
     raise MlflowException(f"experiment {name} was deleted; restore it, or set MLFLOW_EXPERIMENT_NAME")
+
+
+def _parent(client: MlflowClient, run: "Run", experiment: str) -> dict[str, str]:
+    """The search that a trial belongs to is a run too, which the first of its trials makes."""
+    if not (run.path / "trial.json").is_file():
+        return {}
+    name = run.path.parent.name
+
+    def find() -> list[str]:
+        found = client.search_runs([experiment], f"tags.search = '{name}'", order_by=["attributes.start_time ASC"])
+        return [each.info.run_id for each in found]
+
+    if not find():
+        made = client.create_run(experiment, run_name=name, tags={"search": name}).info.run_id
+        client.set_terminated(made)
+    return {"mlflow.parentRunId": find()[0]}  # the older one, where two were made at the same time
 
 
 def _params(run: "Run") -> dict[str, str]:

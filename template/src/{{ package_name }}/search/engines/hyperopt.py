@@ -1,0 +1,67 @@
+"""Hyperopt: its TPE, over the trials that stand in the search's folder. It has no pruning of its own."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from hyperopt import JOB_STATE_DONE, STATUS_OK, Trials, hp, space_eval, tpe
+from hyperopt.base import Domain
+
+from ..space import Choice, Integers, Space, Value
+from ..trial import Search, Trial
+from ..workers import run_workers
+
+STARTUP_TRIALS = 10
+"""How many are drawn at random before the sampler learns."""
+
+
+def run(search: Search, say: Callable[[Trial], None]) -> None:
+    if search.space.pruning:
+        print("hyperopt does not prune: every trial trains to its end")
+    run_workers(search, suggest, None, say)
+
+
+def suggest(space: Space, known: Sequence[Trial], number: int) -> dict[str, Value]:
+    expression = _expression(space)
+    trials = Trials()
+    done = [trial for trial in known if trial.state == "finished" and trial.value is not None]
+    for trial in done:
+        points = _points(space, trial.parameters)
+        misc = {"tid": trial.number, "cmd": None, "idxs": {key: [trial.number] for key in points}, "vals": points}
+        loss = {"loss": -(trial.value or 0) if trial.mode == "max" else trial.value, "status": STATUS_OK}
+        document = trials.new_trial_docs([trial.number], [None], [loss], [misc])[0]
+        trials.insert_trial_doc(document | {"state": JOB_STATE_DONE})
+    trials.refresh()
+    domain = Domain(lambda parameters: 0.0, expression)
+    seed = space.seed + number
+    chosen = tpe.suggest([number], domain, trials, seed, n_startup_jobs=STARTUP_TRIALS, verbose=False)[0]
+    values = space_eval(expression, {key: value[0] for key, value in chosen["misc"]["vals"].items()})
+    return {key: _plain(values[key]) for key in space.parameters}
+
+
+def _expression(space: Space) -> dict[str, Any]:
+    found = {}
+    for key, parameter in space.parameters.items():
+        if isinstance(parameter, Choice):
+            found[key] = hp.choice(key, parameter.values)
+        elif isinstance(parameter, Integers):
+            found[key] = hp.uniformint(key, parameter.low, parameter.high)
+        elif parameter.type == "log":
+            found[key] = hp.loguniform(key, math.log(parameter.low), math.log(parameter.high))
+        else:
+            found[key] = hp.uniform(key, parameter.low, parameter.high)
+    return found
+
+
+def _points(space: Space, parameters: Mapping[str, Value]) -> dict[str, list[Any]]:
+    """A trial as Hyperopt keeps it: of a choice the index."""
+    points = {}
+    for key, parameter in space.parameters.items():
+        value = parameters[key]
+        points[key] = [parameter.values.index(value) if isinstance(parameter, Choice) else value]
+    return points
+
+
+def _plain(value: Any) -> Value:
+    return value.item() if isinstance(value, np.generic) else value
