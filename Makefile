@@ -79,6 +79,7 @@ constraints: $(ENV)/.ready ## Bring template/constraints.txt to the newest versi
 	rm -rf $(CACHE)/constraints
 	for framework in pytorch tensorflow; do \
 		$(ENV)/bin/copier copy --quiet --defaults --vcs-ref HEAD --data preset=large-org --data python_version=3.11 --data framework=$$framework \
+			--data 'trackers=[tensorboard, mlflow, wandb, comet]' --data 'search=[optuna, hyperopt, ray, wandb]' \
 			. $(CACHE)/constraints/$$framework || exit 1; done
 	printf '%s\n' "$(TORCH)" $(if $(TENSORFLOW),tensorflow==$(TENSORFLOW) tensorflow-cpu==$(TENSORFLOW)) | UV_FIND_LINKS= $(UV) pip compile \
 		--quiet --universal --all-extras --no-header --no-annotate --constraints - \
