@@ -20,7 +20,11 @@ ROOT = Path(__file__).resolve().parent.parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mlstack"
 PRESETS = ("solo", "startup", "large-org")
 FRAMEWORKS = ("pytorch", "tensorflow")
-WIDE = {"launchers": ["ddp", "horovod", "slurm", "ray"], "trackers": ["tensorboard", "mlflow", "wandb", "comet"]}
+WIDE = {
+    "launchers": ["ddp", "horovod", "slurm", "ray"],
+    "trackers": ["tensorboard", "mlflow", "wandb", "comet"],
+    "search": ["optuna", "hyperopt", "ray", "wandb"],
+}
 
 
 @cache

@@ -199,7 +199,8 @@ def test_two_processes_measure_what_one_does(owned: Owned) -> None:
     assert one.keys() == two.keys()
     assert all(two[name] == pytest.approx(one[name], rel=1e-5) for name in one if name != "checkpoint")
     assert shown.count("(last checkpoint) on test") == 1
-    assert len(times(owned.plain)) == logged + len(one.keys() - {"checkpoint", "step"}), "logged by each process"
+    news = [name for name in one if two[name] != one[name]]
+    assert len(times(owned.plain)) == logged + len(news), "logged by each process, or again though nothing changed"
 
 
 def test_it_learns(owned: Owned) -> None:

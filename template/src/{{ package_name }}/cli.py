@@ -108,7 +108,7 @@ def build_parser(command: str) -> Parser:
         add("--engine", default=ENGINES[0], metavar="NAME", help=engines)
         add("--trials", type=int, default=20, metavar="N", help="runs in all, those of before included (default: 20)")
         add("--workers", type=int, default=1, metavar="N", help="trials at the same time, each on a GPU (default: 1)")
-        add("--name", metavar="NAME", help="of the folder of all its runs; a search that has it already goes on")
+        add("--search-name", metavar="NAME", help="of the folder of all its runs; a search that has it already goes on")
     if command == "train":
         resume = "go on with a run from its last checkpoint (default: the newest run)"
         add("--resume", nargs="?", type=Path, const=Path(), metavar="RUN", help=resume)

@@ -30,13 +30,14 @@ def main(args: argparse.Namespace) -> None:
     space = read_space(args.space)
     config = load_config(space.experiment, args.flags, args)
     check_space(space, args.space, config)
-    folder = config.runs_dir / (args.name or f"{args.space.stem}-search")
+    folder = config.runs_dir / (args.search_name or f"{args.space.stem}-search")
     search = Search(folder, space, config, args.trials, args.workers)
     engine = importlib.import_module(f".engines.{args.engine}", __name__)
     signal.signal(signal.SIGTERM, _interrupt)
     search.open()
     before = sum(trial.state != "running" for trial in search.read())
     total = min(args.trials, space.size or args.trials)
+    print(f"{total} trials of {', '.join(space.parameters)} by {args.engine}, in {folder}")
     with tqdm(total=total, initial=min(before, total), desc="search", unit="trial", leave=False, disable=None) as bar:
 
         def say(trial: Trial) -> None:

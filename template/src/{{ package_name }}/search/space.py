@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from ..config import Config, explained, origin, set_values, setting_names
 from ..errors import UserError
@@ -18,7 +18,13 @@ NOT_SEARCHED = ("schema_version", "name", "runs_dir", "tracking.")
 Value = bool | int | float | str | None
 
 
-class Range(Section):
+class Kind(BaseModel):
+    """What a setting may be."""
+
+    model_config = Section.model_config
+
+
+class Range(Kind):
     """Numbers from low to high: evenly spread (float), or their orders of magnitude (log)."""
 
     type: Literal["float", "log"]
@@ -43,30 +49,31 @@ class Range(Section):
         return self.low, self.high
 
 
-class Integers(Section):
+class Integers(Kind):
     """Whole numbers from low to high."""
 
     type: Literal["int"]
     low: int
     high: int
+    step: int = Field(1, ge=1)
 
     @model_validator(mode="after")
     def _is_a_range(self) -> "Integers":
-        if not self.low < self.high:
-            raise ValueError("low must be below high")
+        if not self.low < self.high or (self.high - self.low) % self.step:
+            raise ValueError("high must be some steps above low")
         return self
 
     def draw(self, source: random.Random) -> Value:
-        return source.randint(self.low, self.high)
+        return source.choice(self.all())
 
     def examples(self) -> Sequence[Value]:
         return self.low, self.high
 
-    def all(self) -> Sequence[Value]:
-        return range(self.low, self.high + 1)
+    def all(self) -> Sequence[int]:
+        return range(self.low, self.high + 1, self.step)
 
 
-class Choice(Section):
+class Choice(Kind):
     """One of the values."""
 
     type: Literal["choice"]

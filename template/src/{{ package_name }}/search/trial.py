@@ -174,7 +174,7 @@ class Search:
         for key in dict.fromkeys([*before, *now]):
             if before.get(key) != now.get(key) and not key.startswith("config.tracking."):
                 was = f"{before.get(key)!r}, is now {now.get(key)!r}"
-                raise UserError(f"{self.folder}: was begun with another {key} ({was}); choose another --name")
+                raise UserError(f"{self.folder}: was begun with another {key} ({was}); choose another --search-name")
 
     def read(self) -> list[Trial]:
         """All trials so far, by their numbers."""

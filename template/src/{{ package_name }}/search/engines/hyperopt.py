@@ -4,11 +4,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from hyperopt import JOB_STATE_DONE, STATUS_OK, Trials, hp, space_eval, tpe
+from hyperopt import JOB_STATE_DONE, STATUS_OK, Trials, hp, tpe
 from hyperopt.base import Domain
 
-from ..space import Choice, Integers, Space, Value
+from ..space import Choice, Integers, Range, Space, Value
 from ..trial import Search, Trial
 from ..workers import run_workers
 
@@ -23,7 +22,6 @@ def run(search: Search, say: Callable[[Trial], None]) -> None:
 
 
 def suggest(space: Space, known: Sequence[Trial], number: int) -> dict[str, Value]:
-    expression = _expression(space)
     trials = Trials()
     done = [trial for trial in known if trial.state == "finished" and trial.value is not None]
     for trial in done:
@@ -33,20 +31,21 @@ def suggest(space: Space, known: Sequence[Trial], number: int) -> dict[str, Valu
         document = trials.new_trial_docs([trial.number], [None], [loss], [misc])[0]
         trials.insert_trial_doc(document | {"state": JOB_STATE_DONE})
     trials.refresh()
-    domain = Domain(lambda parameters: 0.0, expression)
+    domain = Domain(lambda points: 0.0, _expression(space))
     seed = space.seed + number
     chosen = tpe.suggest([number], domain, trials, seed, n_startup_jobs=STARTUP_TRIALS, verbose=False)[0]
-    values = space_eval(expression, {key: value[0] for key, value in chosen["misc"]["vals"].items()})
-    return {key: _plain(values[key]) for key in space.parameters}
+    points = {key: value[0] for key, value in chosen["misc"]["vals"].items()}
+    pairs = ((key, parameter, points[key]) for key, parameter in space.parameters.items())
+    return {key: float(at) if isinstance(each, Range) else each.all()[int(at)] for key, each, at in pairs}
 
 
 def _expression(space: Space) -> dict[str, Any]:
     found = {}
     for key, parameter in space.parameters.items():
         if isinstance(parameter, Choice):
-            found[key] = hp.choice(key, parameter.values)
+            found[key] = hp.randint(key, len(parameter.values))
         elif isinstance(parameter, Integers):
-            found[key] = hp.uniformint(key, parameter.low, parameter.high)
+            found[key] = hp.uniformint(key, 0, len(parameter.all()) - 1)
         elif parameter.type == "log":
             found[key] = hp.loguniform(key, math.log(parameter.low), math.log(parameter.high))
         else:
@@ -55,13 +54,6 @@ def _expression(space: Space) -> dict[str, Any]:
 
 
 def _points(space: Space, parameters: Mapping[str, Value]) -> dict[str, list[Any]]:
-    """A trial as Hyperopt keeps it: of a choice the index."""
-    points = {}
-    for key, parameter in space.parameters.items():
-        value = parameters[key]
-        points[key] = [parameter.values.index(value) if isinstance(parameter, Choice) else value]
-    return points
-
-
-def _plain(value: Any) -> Value:
-    return value.item() if isinstance(value, np.generic) else value
+    """A trial as Hyperopt keeps it: of a choice and of whole numbers the index."""
+    pairs = ((key, parameter, parameters[key]) for key, parameter in space.parameters.items())
+    return {key: [value if isinstance(each, Range) else each.all().index(value)] for key, each, value in pairs}

@@ -63,7 +63,7 @@ def _distributions(space: Space) -> dict[str, BaseDistribution]:
         if isinstance(parameter, Choice):
             found[key] = CategoricalDistribution(parameter.values)
         elif isinstance(parameter, Integers):
-            found[key] = IntDistribution(parameter.low, parameter.high)
+            found[key] = IntDistribution(parameter.low, parameter.high, step=parameter.step)
         else:
             found[key] = FloatDistribution(parameter.low, parameter.high, log=parameter.type == "log")
     return found

@@ -11,6 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+if not os.environ.get("RAY_ADDRESS"):  # Ray is started here: on loopback, with a token that nobody else knows
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # as there: one machine, 127.0.0.1
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # runs have their own
 os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")  # a trial may end before its first epoch
 
@@ -48,6 +51,11 @@ class Training(tune.Trainable):  # type: ignore[misc, unused-ignore]
     def cleanup(self) -> None:
         self.trial.stop(self.process)
 
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """The run has its own."""
+
+    def load_checkpoint(self, checkpoint: dict[str, Any] | None) -> None: ...
+
 
 class Claims(Searcher):  # type: ignore[misc, unused-ignore]
     """Hands the search's next trial to Tune, and records what Tune stopped."""
@@ -73,8 +81,11 @@ class Claims(Searcher):  # type: ignore[misc, unused-ignore]
             trial.conclude(pruned=not error)
         self.say(trial)
 
-    def save(self, checkpoint_path: str) -> None:
-        """The state is in the trials' directories."""
+    def __getstate__(self) -> dict[str, Any]:
+        """Tune keeps copies, which nothing reads: the state is in the trials' directories."""
+        return {}
+
+    def save(self, checkpoint_path: str) -> None: ...
 
     def restore(self, checkpoint_path: str) -> None: ...
 
@@ -104,6 +115,7 @@ def run(search: Search, say: Callable[[Trial], None]) -> None:
             storage_path=str(folder.parent),
             verbose=0,
             failure_config=tune.FailureConfig(max_failures=1),
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
         ),
     )
     try:
@@ -114,13 +126,11 @@ def run(search: Search, say: Callable[[Trial], None]) -> None:
 
 
 def _connect(search: Search) -> None:
-    """To the cluster, or start Ray here: on loopback, with a token that nobody else knows."""
+    """To the cluster, or start Ray here."""
     options: dict[str, Any] = {"address": os.environ.get("RAY_ADDRESS")}
     if not options["address"]:
         cores = max(os.cpu_count() or 1, search.workers)
         options = {"address": "local", "num_cpus": cores, "include_dashboard": False}
-        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # as there: one machine, 127.0.0.1
     try:
         ray.init(**options, log_to_driver=False, logging_config=ray.LoggingConfig(log_level="ERROR"))
     except (OSError, ray.exceptions.AuthenticationError) as error:

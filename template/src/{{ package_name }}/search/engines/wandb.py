@@ -51,8 +51,9 @@ def build_sweep(search: Search) -> dict[str, Any]:
 def _parameter(space: Space, parameter: Range | Integers | Choice) -> dict[str, Any]:
     if isinstance(parameter, Choice):
         return {"values": list(parameter.values)}
+    if isinstance(parameter, Integers) and (space.sampler == "grid" or parameter.step > 1):
+        return {"values": list(parameter.all())}
     if isinstance(parameter, Integers):
-        kind = {"values": list(parameter.all())} if space.sampler == "grid" else {"distribution": "int_uniform"}
-        return kind if "values" in kind else kind | {"min": parameter.low, "max": parameter.high}
+        return {"distribution": "int_uniform", "min": parameter.low, "max": parameter.high}
     distribution = {"float": "uniform", "log": "log_uniform_values"}[parameter.type]
     return {"distribution": distribution, "min": parameter.low, "max": parameter.high}
