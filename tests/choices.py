@@ -13,6 +13,7 @@ CHOICES: dict[str, list[Any]] = {
     "accelerator": ["cuda", "cpu"],
     "trackers": [["tensorboard"], [], ["mlflow", "wandb"], ["comet"]],
     "launchers": [["ddp", "horovod"], ["ddp"], ["horovod"], ["slurm"], ["ray"], []],
+    "search": [["optuna"], [], ["hyperopt"], ["ray"]],
     "demo": [True, False],
     "notebooks": [True, False],
     "devcontainer": [True, False],
@@ -42,4 +43,5 @@ def label(answers: Mapping[str, Any]) -> str:
 
 COMBINATIONS: list[dict[str, Any]] = [{"preset": preset} for preset in CHOICES["preset"]]
 COMBINATIONS += [{"preset": preset, "framework": "tensorflow"} for preset in CHOICES["preset"]]
+COMBINATIONS.append({"preset": "solo", "trackers": ["wandb"], "search": ["wandb"]})
 COMBINATIONS += pairwise(CHOICES)

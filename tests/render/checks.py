@@ -77,7 +77,9 @@ def choices_that_are_off_are_not_mentioned(project: Project) -> Iterator[str]:
         r"multiworker\.sh": answers["framework"] != "tensorflow",
         "horovod": not has_launcher(project, "horovod"),
         "slurm|sbatch": not has_launcher(project, "slurm"),
-        r"\bray\b": not has_launcher(project, "ray"),
+        r"\bray\b": not has_launcher(project, "ray") and "ray" not in answers["search"],
+        r"optuna|hyperopt|configs/search": not project.answers["search"],
+        "hyperopt": "hyperopt" not in project.answers["search"],
         "launch/": not any(has_launcher(project, name) for name in ("ddp", "horovod", "slurm")),
         "gpu.check": not has_gpu_check(project),
         "(?<!without_py)torch|onnxscript|pt2": answers["framework"] != "pytorch",
@@ -325,26 +327,28 @@ def map_is_complete(project: Project) -> Iterator[str]:
 
 
 # Files that a tool looks for under their own names, or that go with a choice (docs/decisions/0014, 0051).
-BESIDE = (".vscode/", ".devcontainer/", ".streamlit/", "app/", "launch/", "notebooks/")
+BESIDE = (".vscode/", ".devcontainer/", ".streamlit/", "app/", "configs/search", "launch/", "notebooks/")
 
 
 def solo_is_small(project: Project) -> Iterator[str]:
     if project.answers["preset"] != "solo":
         return
     names = [name for name in project.files() if not name.startswith("tests/")]
-    beside = sum(name.startswith(BESIDE) for name in names)
+    beside = sum(name.startswith(BESIDE) or SEARCH in name for name in names)
     for what, count, bound in (
         ("files", len(names) - beside, 60),
-        ("files for editor, demo, launchers and notebook", beside, 20),
-        ("lines of code below src", count_lines(project), 2840),
+        ("files for editor, demo, launchers, notebook and search", beside, 30),
+        ("lines of code below src", count_lines(project) - count_lines(project, f"src/{project.package}{SEARCH}"), 2860),
+        ("lines of code of search", count_lines(project, f"src/{project.package}{SEARCH}"), 420),
         ("lines of code below app", count_lines(project, "app"), 400),
     ):
         if count > bound:
             yield f"{count} {what}, {bound} at most"
 
 
-# Trackers that a choice adds to those of solo.
-CHOSEN = re.compile(r"tracking/(mlflow|wandb|comet)\.py$")
+SEARCH = "/search/"
+# What a choice adds to that of solo.
+CHOSEN = re.compile(r"tracking/(mlflow|wandb|comet)\.py$|engines/(hyperopt|ray|wandb)\.py$")
 
 
 def count_lines(project: Project, folder: str = "src") -> int:

@@ -29,6 +29,7 @@ files.py evaluate.py export.py framework.py hardware.py images.py loading.py mod
 progress.py run.py runs.py schedule.py schema.py section.py seeds.py settings.py signature.py sync.py task.py
 tracking/__init__.py train.py
 """
+SEARCH = "__init__.py report.py space.py trial.py workers.py"
 HOROVOD = "horovod.sh horovodrun.py install_horovod.sh"
 APP = "canvas.py inputs.py main.py mistakes.py outputs.py predict.py runs.py"
 CONFIGS = "baseline.yaml debug-one-step.yaml debug-overfit.yaml debug-profile.yaml image-folder.yaml"
@@ -40,6 +41,12 @@ def expected_files(project: Project) -> Iterator[str]:
     yield from (f"src/{project.package}/{name}" for name in PACKAGE.split())
     yield from (f"configs/experiment/{name}" for name in CONFIGS.split())
     yield from (f"src/{project.package}/tracking/{name}.py" for name in answers["trackers"])
+    if engines := {*answers["search"]} | ({"optuna"} if "ray" in answers["search"] else set()):
+        yield "configs/search.schema.json"
+        yield from (f"configs/search/{name}.yaml" for name in ("baseline", "grid"))
+        parts = SEARCH if engines != {"wandb"} else SEARCH.replace("workers.py", "")
+        yield from (f"src/{project.package}/search/{name}" for name in parts.split())
+        yield from (f"src/{project.package}/search/engines/{name}.py" for name in ("__init__", *engines))
     if has_launcher(project, "ddp"):
         yield "launch/ddp.sh" if answers["framework"] == "pytorch" else "launch/multiworker.sh"
     if has_launcher(project, "horovod"):

@@ -160,8 +160,8 @@ TASKS = {
     "format": "",
 }
 SLOW = {"lint": "", "test": ""}  # what they run, other tests run too
-# Makes the environment; takes a release of the template; run until they are stopped.
-NOT_RUN = {"setup", "update", "demo", "tensorboard"}
+# Makes the environment; takes a release of the template; takes minutes; run until they are stopped.
+NOT_RUN = {"setup", "update", "search", "demo", "tensorboard"}
 
 
 @SHARED_FILES

@@ -209,7 +209,7 @@ def _check_environment() -> None:
     known = {ENV_PREFIX + "__".join(path).upper() for path in _paths(Config)}
     for name in os.environ:
         if name.upper().startswith(ENV_PREFIX) and name.upper() not in known:
-            raise UserError(f"environment variable {name}: no such setting{_nearest(name.upper(), known)}")
+            raise UserError(f"environment variable {name}: no such setting{nearest(name.upper(), known)}")
 
 
 def _paths(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -219,7 +219,7 @@ def _paths(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tupl
         yield (*above, name)
 
 
-def _nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.8)
     return f"; did you mean {near[0]}?" if near else ""
 
@@ -243,6 +243,6 @@ def _explain(first: ErrorDetails, file: Path, model: type[BaseModel]) -> str:
     if first["type"] == "extra_forbidden":
         section = key.rpartition(".")[0]
         allowed = sorted(".".join(path) for path in _paths(model) if ".".join(path[:-1]) == section)
-        return f"{where}: no such key{_nearest(key, allowed)}{'; allowed: ' if allowed else ''}{', '.join(allowed)}"
+        return f"{where}: no such key{nearest(key, allowed)}{'; allowed: ' if allowed else ''}{', '.join(allowed)}"
     got = "" if isinstance(first["input"], Mapping) else f" (got {first['input']!r})"
     return f"{where}: {first['msg'].removeprefix('Value error, ')}{got}"

@@ -16,7 +16,7 @@ from .trial import Search, Trial
 
 ENDED = {
     "sigopt": "SigOpt is closed",
-    "hyperas": "Hyperas does not work with Keras 3",
+    "hyperas": "Hyperas is no longer kept up",
     "losswise": "Losswise is closed, and was a tracker",
 }
 

@@ -81,7 +81,7 @@ def draw(search: Search, trials: Sequence[Trial]) -> None:
         points = [(trial.number, trial.value) for trial in trials if trial.state == state and trial.value is not None]
         if points:
             place.plot(*zip(*points, strict=True), mark, label=state, alpha=0.8)
-    numbers, values = [trial.number for trial in finished], [trial.value for trial in finished]
+    numbers, values = [trial.number for trial in finished], np.array([trial.value for trial in finished])
     place.step(numbers, choose.accumulate(values), where="post", label="best so far")
     place.set(xlabel="trial", ylabel=metric, title=search.folder.name)
     place.legend()
@@ -103,7 +103,9 @@ def importance(space: Space, finished: Sequence[Trial]) -> dict[str, float]:
     from sklearn.ensemble import RandomForestRegressor
     from sklearn.inspection import permutation_importance
 
-    table = np.array([[_number(space.parameters[key], trial.parameters[key]) for key in space.parameters] for trial in finished])
+    table = np.array(
+        [[_number(space.parameters[key], trial.parameters[key]) for key in space.parameters] for trial in finished]
+    )
     values = np.array([trial.value for trial in finished])
     forest = RandomForestRegressor(random_state=0).fit(table, values)
     means = permutation_importance(forest, table, values, n_repeats=20, random_state=0).importances_mean

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
-from ..config import Config, explained, origin, set_values, setting_names
+from ..config import Config, explained, nearest, origin, set_values, setting_names
 from ..errors import UserError
 from ..files import read_yaml
 from ..section import Section
@@ -152,11 +152,14 @@ def read_space(file: Path) -> Space:
 def check_space(space: Space, file: Path, config: Config) -> None:
     """Every bound must be a value that the experiment may have."""
     names = searched_names()
+    listed = ", ".join(names)
     for key, parameter in space.parameters.items():
         if key not in names:
-            raise UserError(f"{file}: parameters.{key}: cannot be searched; these can: {', '.join(names)}")
+            raise UserError(
+                f"{file}: parameters.{key}: cannot be searched{nearest(key, names) or f'; these can: {listed}'}"
+            )
         if set_by := origin(key):
-            raise UserError(f"{set_by}: is searched by {file}; leave one of them out")
+            raise UserError(f"{set_by}: is searched by {file}; leave one out")
         for value in parameter.examples():
             try:
                 Config.model_validate(set_values(config, {key: value}))

@@ -34,9 +34,9 @@ def suggest(space: Space, known: Sequence[Trial], number: int) -> dict[str, Valu
     domain = Domain(lambda points: 0.0, _expression(space))
     seed = space.seed + number
     chosen = tpe.suggest([number], domain, trials, seed, n_startup_jobs=STARTUP_TRIALS, verbose=False)[0]
-    points = {key: value[0] for key, value in chosen["misc"]["vals"].items()}
-    pairs = ((key, parameter, points[key]) for key, parameter in space.parameters.items())
-    return {key: float(at) if isinstance(each, Range) else each.all()[int(at)] for key, each, at in pairs}
+    at: dict[str, Any] = {key: values[0] for key, values in chosen["misc"]["vals"].items()}
+    pairs = ((key, parameter, at[key]) for key, parameter in space.parameters.items())
+    return {key: float(x) if isinstance(each, Range) else each.all()[int(x)] for key, each, x in pairs}
 
 
 def _expression(space: Space) -> dict[str, Any]:

@@ -41,7 +41,8 @@ def should_prune(space: Space, known: Sequence[Trial], trial: Trial) -> bool:
 def _study(
     space: Space, known: Sequence[Trial], sampler: optuna.samplers.BaseSampler | None = None
 ) -> optuna.study.Study:
-    direction = "maximize" if any(trial.mode == "max" for trial in known) else "minimize"
+    maximize = any(trial.mode == "max" for trial in known)
+    direction = optuna.study.StudyDirection.MAXIMIZE if maximize else optuna.study.StudyDirection.MINIMIZE
     study = optuna.create_study(sampler=sampler or optuna.samplers.RandomSampler(), direction=direction)
     study.add_trials([_frozen(space, trial) for trial in known if trial.state in STATES])
     return study

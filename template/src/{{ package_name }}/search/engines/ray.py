@@ -19,7 +19,7 @@ os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")  # a trial may
 
 import ray
 from ray import tune
-from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
+from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search import Searcher
 
 from ...errors import UserError
@@ -68,10 +68,10 @@ class Claims(Searcher):  # type: ignore[misc, unused-ignore]
     def set_search_properties(self, *args: Any, **kwargs: Any) -> bool:
         return True
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str:
+    def suggest(self, trial_id: str) -> Any:
         trial = self.search.claim(suggest)
         if trial is None:
-            return str(Searcher.FINISHED)
+            return Searcher.FINISHED
         self.trials[trial_id] = trial
         return {"root": os.getcwd(), "folder": str(trial.run.path), "environment": self.environment}
 
@@ -94,12 +94,12 @@ def run(search: Search, say: Callable[[Trial], None]) -> None:
     _connect(search)
     folder = (search.folder / "ray").resolve()
     shutil.rmtree(folder, ignore_errors=True)
-    there = ray.cluster_resources()
+    there = ray.cluster_resources()  # type: ignore[no-untyped-call]
     gpus = min(1, int(there.get("GPU", 0))) if search.config.trainer.device in ("auto", "cuda") else 0
     cpus = 1 if os.environ.get("RAY_ADDRESS") else max(1, int(there["CPU"]) // search.workers)
     threads = {THREADS: os.environ.get(THREADS, str(cpus))}
     epochs = search.config.trainer.max_epochs + 1  # so that none is stopped that is at its end
-    scheduler = ASHAScheduler("epoch", max_t=epochs) if search.space.pruning else FIFOScheduler()
+    scheduler = ASHAScheduler("epoch", max_t=epochs) if search.space.pruning else None
     tuner = tune.Tuner(
         tune.with_resources(Training, {"cpu": cpus, "gpu": gpus}),
         tune_config=tune.TuneConfig(
@@ -135,4 +135,6 @@ def _connect(search: Search) -> None:
         ray.init(**options, log_to_driver=False, logging_config=ray.LoggingConfig(log_level="ERROR"))
     except (OSError, ray.exceptions.AuthenticationError) as error:
         reason = str(error).partition(". ")[0]
-        raise UserError(f"RAY_ADDRESS={options['address']}: no Ray cluster lets us in ({reason})", exit_code=1) from None
+        raise UserError(
+            f"RAY_ADDRESS={options['address']}: no Ray cluster lets us in ({reason})", exit_code=1
+        ) from None

@@ -1,6 +1,5 @@
 """A W&B sweep of the same space: their server says what to try, and their agent starts our training."""
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,10 @@ def run(search: Search, say: Callable[[Trial], None]) -> None:
     for key, parameter in search.space.parameters.items():
         if isinstance(parameter, Choice) and None in parameter.values:
             raise UserError(f"parameters.{key}: W&B has no way to pass null; leave it out")
-    write_text(search.folder / "base.yaml", yaml.safe_dump(search.config.model_dump(mode="json") | {"name": search.folder.name}, sort_keys=False))
+    write_text(
+        search.folder / "base.yaml",
+        yaml.safe_dump(search.config.model_dump(mode="json") | {"name": search.folder.name}, sort_keys=False),
+    )
     file = search.folder / "sweep.yaml"
     write_text(file, yaml.safe_dump(build_sweep(search), sort_keys=False))
     print(f"wrote {file}; start it, then an agent on each GPU, by what it prints:\n  wandb sweep {file}")
