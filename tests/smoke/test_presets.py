@@ -73,7 +73,7 @@ def test_hooks_pass_and_change_nothing(project: Project) -> None:
     assert not changed_files(project)
 
 
-@LARGE
+@SOLO  # a project with TensorFlow runs its own after updates
 def test_own_tests(project: Project) -> None:
     done = project.make("test", env=FAST, timeout=900)
     print(done.stdout[-3000:])

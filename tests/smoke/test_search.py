@@ -15,6 +15,7 @@ import yaml
 
 from support import ROOT, WIDE
 from workspace import (
+    EXHAUSTIVE,
     FRAMEWORKS,
     SHARED_FILES,
     SMALL,
@@ -26,9 +27,8 @@ from workspace import (
     workspace,
 )
 
-ENGINES = ("optuna", "hyperopt", "ray")
 QUICK = (*SMALL, "--trainer.max-epochs", "2", "--tracking.trackers", "[]")
-LONG = (*SMALL, "--trainer.max-epochs", "30", "--tracking.trackers", "[]")
+LONG = (*SMALL, "--trainer.max-epochs", "12", "--tracking.trackers", "[]")
 PARAMETERS = {
     "optimizer.learning_rate": {"type": "log", "low": 0.0001, "high": 0.1},
     "optimizer.weight_decay": {"type": "float", "low": 0.0, "high": 1.0},
@@ -83,14 +83,17 @@ def allowed(parameters: Mapping[str, Any]) -> bool:
     )
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_the_best_of_a_search_trains_to_the_same_score(project: Workspace, engine: str) -> None:
-    if engine != "optuna" and project.answers["framework"] != "pytorch" and not os.environ.get("MLSTACK_EXHAUSTIVE"):
-        pytest.skip("the engines see trials alone, whatever trains them: in the exhaustive form")
+# Whatever trains the trials, an engine sees their scores alone.
+SEARCHES = [("pytorch", "optuna", 5), ("pytorch", "hyperopt", 2), ("pytorch", "ray", 2), ("tensorflow", "optuna", 2)]
+SEARCHES += [("tensorflow", "hyperopt", 2), ("tensorflow", "ray", 2)] if EXHAUSTIVE else []
+
+
+@pytest.mark.parametrize(("project", "engine", "count"), SEARCHES, indirect=["project"], scope="module")
+def test_the_best_of_a_search_trains_to_the_same_score(project: Workspace, engine: str, count: int) -> None:
     folder = project.path / "runs" / engine
-    said = search(project, engine, "--engine", engine, "--trials", "5", "--workers", "2", *QUICK).stdout
+    said = search(project, engine, "--engine", engine, "--trials", str(count), "--workers", "2", *QUICK).stdout
     found = trials(project, engine)
-    assert [trial["state"] for trial in found] == ["finished"] * 5 and all(
+    assert [trial["state"] for trial in found] == ["finished"] * count and all(
         allowed(each["parameters"]) for each in found
     )
     for trial in found:
@@ -101,9 +104,10 @@ def test_the_best_of_a_search_trains_to_the_same_score(project: Workspace, engin
             section, name = key.split(".")
             assert config[section][name] == value
     best = min(found, key=lambda trial: trial["value"])
-    assert said.count("(best ") == 5 and f"(best {best['value']:.4f}, trial {best['number']})" in said
-    assert "5 finished" in said and "optimizer.weight_decay" in said
-    assert is_png(folder / "history.png") and is_png(folder / "importance.png")
+    assert said.count("(best ") == count and f"(best {best['value']:.4f}, trial {best['number']})" in said
+    assert f"{count} finished" in said and "optimizer.weight_decay" in said
+    assert is_png(folder / "history.png")
+    assert count < 5 or is_png(folder / "importance.png")
     command = shlex.split(said.splitlines()[-1])
     assert command[-5:] == ["-m", project.package, "train", "--experiment", f"runs/{engine}/best.yaml"]
     assert " ".join(command) in (folder / "best.yaml").read_text("utf-8")
@@ -137,7 +141,8 @@ def test_a_killed_worker_is_one_failed_trial(project: Workspace) -> None:
 
 @SHARED_FILES
 @pytest.mark.parametrize(
-    ("name", "number"), [("lost", signal.SIGKILL), ("stopped", signal.SIGINT), ("ended", signal.SIGTERM)]
+    ("name", "number"),
+    [("lost", signal.SIGKILL), ("stopped", signal.SIGINT), *([("ended", signal.SIGTERM)] if EXHAUSTIVE else [])],
 )
 def test_a_search_that_was_stopped_goes_on(project: Workspace, name: str, number: signal.Signals) -> None:
     words = ("search", "--space", "configs/search/wide.yaml", "--search-name", name, "--trials", "2", "--workers", "2")
@@ -154,7 +159,7 @@ def test_a_search_that_was_stopped_goes_on(project: Workspace, name: str, number
     project.cli(*words, *LONG)
     assert [trial["state"] for trial in trials(project, name)] == ["finished"] * 2
     for run in runs:
-        assert len(losses(run)) == 30, "each epoch once"
+        assert len(losses(run)) == 12, "each epoch once"
         said = (run / "output.txt").read_text("utf-8")
         # A killed search leaves its trials training, and the next one waits for these.
         assert said.count("run runs/") == (1 if number == signal.SIGKILL else 2)
@@ -180,13 +185,13 @@ def test_two_searches_share_the_trials(project: Workspace) -> None:
 
 @SHARED_FILES
 def test_a_grid_is_every_combination_once(project: Workspace) -> None:
-    parameters = {key: PARAMETERS[key] for key in ("model.depth", "optimizer.name")}
+    parameters = {"model.depth": int_range(1, 2), "optimizer.name": PARAMETERS["optimizer.name"]}
     write_space(project, "grid", parameters=parameters, sampler="grid")
     search(project, "grid", "--trials", "99", "--workers", "2", *SMALL, *("--trainer.max-steps", "2"), space="grid")
     combinations = Counter(
         (each["parameters"]["model.depth"], each["parameters"]["optimizer.name"]) for each in trials(project, "grid")
     )
-    assert combinations == Counter((depth, name) for depth in (1, 2, 3) for name in ("adamw", "sgd"))
+    assert combinations == Counter((depth, name) for depth in (1, 2) for name in ("adamw", "sgd"))
 
 
 @SHARED_FILES
@@ -194,19 +199,19 @@ def test_a_poor_trial_is_pruned(project: Workspace) -> None:
     """One that learns nothing, after trials that did well."""
     rates = {"optimizer.learning_rate": {"type": "choice", "values": [1e-12]}}
     write_space(project, "poor", parameters=rates, pruning=True)
-    search(project, "poor", "--trials", "1", *LONG, space="poor")
-    first = project.path / "runs/poor/trial-0000"
-    good = json.loads((first / "trial.json").read_text("utf-8")) | {"value": 0.1}
-    for number in range(6):
-        folder = first.with_name(f"trial-{number:04d}")
-        folder.mkdir(exist_ok=True)
-        curve = [[epoch, 0.1] for epoch in range(1, 31)]
-        (folder / "trial.json").write_text(json.dumps(good | {"number": number, "curve": curve}), "utf-8")
-    said = search(project, "poor", "--trials", "7", *LONG, space="poor").stdout
-    last = trials(project, "poor")[6]
-    assert last["state"] == "pruned" and len(last["curve"]) < 30
-    assert "trial 6  pruned" in said and "6 finished, 1 pruned" in said
-    assert status(first.with_name("trial-0006")) == "interrupted"
+    search(project, "poor", "--engine", "wandb", *LONG, space="poor")  # begins, and trains nothing
+    for number in range(5):
+        folder = project.path / f"runs/poor/trial-{number:04d}"
+        folder.mkdir()
+        good = {"number": number, "state": "finished", "value": 0.1, "curve": [[epoch, 0.1] for epoch in range(1, 13)]}
+        parameters = {"optimizer.learning_rate": 1e-12}
+        (folder / "trial.json").write_text(json.dumps(good | {"parameters": parameters}), "utf-8")
+        (folder / "experiment.yaml").write_text("seed: 0\n", "utf-8")
+    said = search(project, "poor", "--engine", "optuna", "--trials", "6", *LONG, space="poor").stdout
+    last = trials(project, "poor")[5]
+    assert last["state"] == "pruned" and len(last["curve"]) < 12
+    assert "trial 5  pruned" in said and "5 finished, 1 pruned" in said
+    assert status(project.path / "runs/poor/trial-0005") == "interrupted"
 
 
 @SHARED_FILES
@@ -293,5 +298,5 @@ def test_another_space_is_another_search(project: Workspace) -> None:
 @SHARED_FILES
 def test_engines_beat_random_search(project: Workspace) -> None:
     medians = json.loads(project.script("search_planted.py").stdout)
-    chance = medians.pop("random min")
-    assert len(medians) == 4 and max(medians.values()) < chance, medians
+    chance = medians.pop("random")
+    assert len(medians) == 2 and max(medians.values()) < chance, medians

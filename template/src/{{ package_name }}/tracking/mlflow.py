@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -116,12 +117,27 @@ class MLflowTracker(Tracker):
 
 
 def start(run: "Run", step: int | None) -> MLflowTracker:
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{run.path.parent.parent / 'mlflow.db'}"
+    database = run.path.parent.parent / "mlflow.db"
+    own = f"sqlite:///{database}"
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or own
     try:
+        if uri == own:
+            _make_database(database)
         return MLflowTracker(MlflowClient(uri), uri, run, step)
     except (MlflowException, OSError) as error:
         reason = str(error).split("\n")[0].split(" (Caused by")[0][:300]
         raise UserError(f"{uri} does not answer as it should ({reason}); see MLFLOW_TRACKING_URI", 1) from None
+
+
+def _make_database(file: Path) -> None:
+    """Whole or not at all, for several runs may begin at the same time."""
+    if file.exists():
+        return
+    with TemporaryDirectory(dir=file.parent) as folder:
+        made = Path(folder) / file.name
+        MlflowClient(f"sqlite:///{made}").search_experiments()  # which makes the tables
+        with suppress(FileExistsError):
+            os.link(made, file)
 
 
 def _experiment(client: MlflowClient, run: "Run", uri: str) -> str:
