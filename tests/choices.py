@@ -13,7 +13,7 @@ CHOICES: dict[str, list[Any]] = {
     "accelerator": ["cuda", "cpu"],
     "trackers": [["tensorboard"], [], ["mlflow", "wandb"], ["comet"]],
     "launchers": [["ddp", "horovod"], ["ddp"], ["horovod"], ["slurm"], ["ray"], []],
-    "search": [["optuna"], [], ["hyperopt"], ["ray", "wandb"]],
+    "search": [["optuna"], ["hyperopt"], ["ray", "wandb"], []],
     "demo": [True, False],
     "notebooks": [True, False],
     "devcontainer": [True, False],

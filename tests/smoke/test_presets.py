@@ -30,7 +30,7 @@ HEAVY = (
 EVERY = [*PRESETS, *(f"{preset}-tensorflow" for preset in PRESETS)]
 CHOSEN = EVERY if EXHAUSTIVE else ["solo", "large-org-tensorflow"]
 # What other tests run too, with a shared environment, is for one of them.
-SOLO, LARGE = (pytest.mark.parametrize("project", CHOSEN if EXHAUSTIVE else [one], indirect=True) for one in CHOSEN[:2])
+SOLO = pytest.mark.parametrize("project", CHOSEN if EXHAUSTIVE else CHOSEN[:1], indirect=True)
 
 
 @pytest.fixture(scope="module", params=CHOSEN)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 import owner
-from choices import CHOICES
+from choices import CHOICES, can_be
 from history import MINOR, NOW, commit, git
 from support import FRAMEWORKS, ROOT, Project
 from workspace import EXHAUSTIVE, Workspace
@@ -75,7 +75,9 @@ SWITCHES = [
     ({name: values[0] for name, values in CHOSEN.items()}, {name: values[-1] for name, values in CHOSEN.items()})
 ]
 if EXHAUSTIVE:
-    SWITCHES += [({name: on}, {name: off}) for name, (on, *others) in CHOSEN.items() for off in others]
+    alone = ((name, on, off) for name, (on, *others) in CHOSEN.items() for off in others)
+    usual = {"trackers": ["tensorboard"], "search": []}
+    SWITCHES += [({name: on}, {name: off}) for name, on, off in alone if can_be(usual | {name: off})]
 
 
 @pytest.mark.parametrize(("on", "off"), SWITCHES, ids=lambda answers: "-".join(answers))

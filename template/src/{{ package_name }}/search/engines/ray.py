@@ -14,6 +14,7 @@ from typing import Any
 if not os.environ.get("RAY_ADDRESS"):  # Ray is started here: on loopback, with a token that nobody else knows
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # as there: one machine, 127.0.0.1
+os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # which prints tables whatever the verbosity
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # runs have their own
 os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")  # a trial may end before its first epoch
 
