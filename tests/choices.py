@@ -13,7 +13,7 @@ CHOICES: dict[str, list[Any]] = {
     "accelerator": ["cuda", "cpu"],
     "trackers": [["tensorboard"], [], ["mlflow", "wandb"], ["comet"]],
     "launchers": [["ddp", "horovod"], ["ddp"], ["horovod"], ["slurm"], ["ray"], []],
-    "search": [["optuna"], [], ["hyperopt"], ["ray"]],
+    "search": [["optuna"], [], ["hyperopt"], ["ray", "wandb"]],
     "demo": [True, False],
     "notebooks": [True, False],
     "devcontainer": [True, False],
@@ -25,7 +25,8 @@ CHOICES: dict[str, list[Any]] = {
 def pairwise(choices: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
     """Greedily, the one of many combinations that covers most of the pairs not seen yet, until all are."""
     names, draw = list(choices), Random(0)
-    every = [tuple(draw.randrange(len(values)) for values in choices.values()) for _ in range(3000)]
+    drawn = (tuple(draw.randrange(len(values)) for values in choices.values()) for _ in range(3000))
+    every = [row for row in drawn if can_be({name: choices[name][at] for name, at in zip(names, row, strict=True)})]
     bits: dict[object, int] = {}  # one for each pair
     pairs = {row: sum(bits.setdefault(p, 1 << len(bits)) for p in combinations(enumerate(row), 2)) for row in every}
     missing = (1 << len(bits)) - 1
@@ -33,6 +34,11 @@ def pairwise(choices: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
         row = max(every, key=lambda row: (pairs[row] & missing).bit_count())
         missing &= ~pairs[row]
         yield {name: choices[name][value] for name, value in zip(names, row, strict=True)}
+
+
+def can_be(answers: Mapping[str, Any]) -> bool:
+    """Whether the questions take these answers together."""
+    return "wandb" not in answers["search"] or "wandb" in answers["trackers"]
 
 
 def label(answers: Mapping[str, Any]) -> str:
