@@ -147,6 +147,13 @@ class Stack:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
 
+    def forget(self) -> None:
+        """What is in no volume, as a new container would."""
+        kept = {"data", "database", *(f"{name}.ini" for name in self.content.get("configs", {}))}
+        for path in self.folder.iterdir():
+            if path.name not in kept:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
     def make_database(self) -> None:
         """As the image does at its first start."""
         settings, password = self.service("postgres")["environment"], self.folder / "password"

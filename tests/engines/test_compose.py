@@ -149,6 +149,7 @@ def test_a_run_is_kept_over_a_restart(project: Workspace, server: Stack, run: Pa
     server.stop(*reversed(services))
     for name in services:
         assert not server.is_healthy(name)
+    server.forget()
     server.env["MLFLOW_HOSTNAME"] = "gpu1"
     server.start(*services)
     found = stored(project, server, run)

@@ -36,6 +36,10 @@ def problems(project: Project) -> Iterator[str]:
                 yield f"{name}: {key} stands in the file"
         if any(not port.startswith("${MLFLOW_BIND:-127.0.0.1}:") for port in service.get("ports", [])):
             yield f"{name}: published on every interface"
+        kept = {volume.partition(":")[2] for volume in service.get("volumes", [])}
+        for path in re.findall(r"=(?:sqlite:///)?(/\w+)", " ".join(service.get("command", []))):
+            if path not in kept:
+                yield f"{name}: {path} goes with the container"
         if {"restart", "healthcheck"} - set(service):
             yield f"{name}: neither restarted nor checked"
     if "\nUSER 1000\n" not in services["mlflow"]["build"]["dockerfile_inline"]:
@@ -60,6 +64,7 @@ def test_nothing_is_wrong(projects: Mapping[str, Project], preset: str) -> None:
         ("${S3_SECRET_KEY:?see docs/guide.md}", "${S3_SECRET_KEY:-secret}"),
         ("${MLFLOW_BIND:-127.0.0.1}", "0.0.0.0"),
         ("USER 1000", "USER 0"),
+        ('volumes: ["store:/data"]', ""),
         ("restart: unless-stopped", ""),
     ],
 )
