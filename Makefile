@@ -49,11 +49,11 @@ test-smoke: $(ENV)/.ready ## Set up, train, kill, resume, evaluate, export and p
 test-update: $(ENV)/.ready ## Update projects that their owners have edited, from every release to what follows
 	$(PYTHON) -m pytest tests/update $(WORKERS) $(ARGS)
 
-engines: $(ENV)/.ready ## Install what test-engines needs: a browser, Node, a compiler, Slurm by apt where missing, tools by npm
+engines: $(ENV)/.ready ## Install what test-engines needs: a browser, Node, a compiler, Slurm, PostgreSQL by apt where missing, tools by npm
 	$(UV) pip install --quiet --python $(ENV) --group engines
 	$(PYTHON) tests/programs.py
 
-test-engines: $(ENV)/.ready ## A project in a real browser, YAML language server, dev container tool, Horovod, Slurm, Ray
+test-engines: $(ENV)/.ready ## A project in a real browser, YAML language server, dev container tool, Horovod, Slurm, Ray, MLflow's server
 	$(PYTHON) -m pytest tests/engines $(WORKERS) $(ARGS)
 
 screenshot: engines ## Take docs/images/demo.png anew

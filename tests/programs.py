@@ -32,6 +32,12 @@ def find_slurm_program(name: str) -> str | None:
     return shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
 
 
+def find_postgres_program(name: str) -> str | None:
+    """Debian keeps PostgreSQL's programs off the path, in a folder of each version."""
+    folders = sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True)
+    return shutil.which(name, path=":".join([*folders, os.environ["PATH"]]))
+
+
 def missing_from_apt() -> Iterator[str]:
     if not find_browser():
         yield "chromium"
@@ -43,6 +49,9 @@ def missing_from_apt() -> Iterator[str]:
         yield "npm"
     if not shutil.which("ssh"):
         yield "openssh-client"
+    if not find_postgres_program("initdb"):
+        yield "postgresql"
+    yield from (name for name in ("openssl", "wget") if not shutil.which(name))
     yield from (name for name in COMPILER if not shutil.which(name))
     yield from (package for package, program in SLURM.items() if not find_slurm_program(program))
 

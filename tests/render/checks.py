@@ -71,6 +71,7 @@ def choices_that_are_off_are_not_mentioned(project: Project) -> Iterator[str]:
     words = {
         "tensorboard": "tensorboard" not in answers["trackers"],
         "mlflow": "mlflow" not in answers["trackers"],
+        "compose|mlflow.server": "mlflow" not in answers["trackers"] or answers["preset"] == "solo",
         "wandb": "wandb" not in answers["trackers"],
         r"comet\b|comet_ml": "comet" not in answers["trackers"],
         r"ddp\.sh|multiworker\.sh": not has_launcher(project, "ddp"),

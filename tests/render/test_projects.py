@@ -70,6 +70,8 @@ def expected_files(project: Project) -> Iterator[str]:
         yield ".github/workflows/update.yml"
     if answers["ci"] == "gitlab":
         yield ".gitlab-ci.yml"
+    if answers["preset"] != "solo" and "mlflow" in answers["trackers"]:
+        yield "compose.yaml"
     if answers["preset"] == "large-org":
         yield "CODEOWNERS"
         if answers["ci"] == "github":
@@ -192,6 +194,7 @@ def schema_check(file: str) -> list[str]:
         (".github/workflows/*.yml", ["check-jsonschema", "--builtin-schema", "vendor.github-workflows"]),
         (".github/dependabot.yml", ["check-jsonschema", "--builtin-schema", "vendor.dependabot"]),
         (".gitlab-ci.yml", ["check-jsonschema", "--builtin-schema", "vendor.gitlab-ci"]),
+        ("compose.yaml", ["check-jsonschema", "--builtin-schema", "vendor.compose-spec"]),
         ("pyproject.toml", ["validate-pyproject"]),
         ("Dockerfile", ["hadolint"]),
         ("launch/*.s*", ["shellcheck"]),

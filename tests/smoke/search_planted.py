@@ -12,6 +12,7 @@ from my_model.run import Run
 from my_model.search.space import Space
 from my_model.search.trial import Trial
 
+NAMES = ("optuna", "hyperopt")
 PARAMETERS = {
     "optimizer.learning_rate": {"type": "log", "low": 1e-5, "high": 1.0},
     "model.width": {"type": "int", "low": 4, "high": 64, "step": 4},
@@ -34,14 +35,13 @@ def reached(suggest: Any, seed: int, mode: str) -> float:
         parameters = suggest(space, known, number)
         value = planted(parameters) * (-1 if mode == "max" else 1)
         known.append(Trial(Run(Path()), number, parameters, "finished", value, mode=mode, curve=[(1, value)]))
-    return min(abs(trial.value or 0) for trial in known)
+    values: list[float] = [abs(trial.value or 0) for trial in known]
+    return min(values)
 
 
 def main() -> None:
-    engines = {
-        name: importlib.import_module(f"my_model.search.engines.{name}").suggest for name in ("optuna", "hyperopt")
-    }
-    engines["random"] = lambda space, known, number: space.draw(number)
+    engines = {"random": lambda space, known, number: space.draw(number)}
+    engines |= {name: importlib.import_module(f"my_model.search.engines.{name}").suggest for name in NAMES}
     modes = {"optuna": "max", "hyperopt": "min", "random": "min"}
     medians = {name: median(reached(engines[name], seed, mode) for seed in range(20)) for name, mode in modes.items()}
     print(json.dumps(medians))

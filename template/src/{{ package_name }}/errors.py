@@ -7,7 +7,7 @@ from typing import Any
 
 SECRET = re.compile(r"(KEY|TOKEN|PASSWORD|PASSWD|SECRET)$")
 CREDENTIALS = re.compile(r"(?<=:/)/?[^/:@\s]+:[^/\s]+(?=@)")
-"""In an address, such as https://name:password@host, of which a path keeps one slash."""
+"""Name and password in an address, before the host; where it became a path, one slash is left before them."""
 
 
 def secrets() -> dict[str, str]:
