@@ -265,6 +265,7 @@ def test_a_sweep_of_wandb_starts_our_training(project: Workspace) -> None:
         ({}, ["--engine", "opptuna"], "--engine: no engine 'opptuna'; this project has: "),
         ({}, ["--trials", "0"], "--trials and --workers take whole numbers above 0"),
         ({}, ["--model.depth", "2"], "--model.depth: is searched by configs/search/mistake.yaml; leave one out"),
+        ({}, ["--search-name", "../a"], "--search-name ../a: may hold letters, digits"),
         ({"parameters": {}}, [], "configs/search/mistake.yaml: parameters: "),
         ({"sampler": "grid"}, [], "mistake.yaml: a grid needs optimizer.learning_rate to be an int or a choice"),
         ({"samples": 3}, [], "configs/search/mistake.yaml: samples: no such key; did you mean sampler?"),

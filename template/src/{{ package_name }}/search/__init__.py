@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import re
 import signal
 from types import FrameType
 
@@ -27,10 +28,13 @@ def main(args: argparse.Namespace) -> None:
         raise UserError(f"--engine: {reason}; this project has: {', '.join(ENGINES)}")
     if args.trials < 1 or args.workers < 1:
         raise UserError("--trials and --workers take whole numbers above 0")
+    name = args.search_name or f"{args.space.stem}-search"
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise UserError(f"--search-name {name}: may hold letters, digits, '_', '.' and '-'")
     space = read_space(args.space)
     config = load_config(space.experiment, args.flags, args)
     check_space(space, args.space, config)
-    folder = config.runs_dir / (args.search_name or f"{args.space.stem}-search")
+    folder = config.runs_dir / name
     search = Search(folder, space, config, args.trials, args.workers)
     engine = importlib.import_module(f".engines.{args.engine}", __name__)
     signal.signal(signal.SIGTERM, _interrupt)

@@ -159,7 +159,7 @@ class Search:
     trials: int
     workers: int
     stopping: Event = field(default_factory=Event)
-    ended: dict[int, Trial] = field(default_factory=dict)
+    found: dict[int, Trial] = field(default_factory=dict)
 
     def open(self) -> None:
         """Begin, or go on with what is there, if it searches the same."""
@@ -180,9 +180,9 @@ class Search:
         """All trials so far, by their numbers."""
         for file in self.folder.glob("trial-*/trial.json"):
             number = int(file.parent.name.removeprefix("trial-"))
-            if number not in self.ended or self.ended[number].state == "running":
-                self.ended[number] = Trial.read(file.parent)
-        return [self.ended[number] for number in sorted(self.ended)]
+            if number not in self.found or self.found[number].state == "running":
+                self.found[number] = Trial.read(file.parent)
+        return [self.found[number] for number in sorted(self.found)]
 
     def claim(self, suggest: "Suggest") -> Trial | None:
         """The next trial to conduct: one that an earlier search left behind, else a new one; None: no more."""
@@ -192,7 +192,7 @@ class Search:
                 trial.owner = whoami()
                 trial.write()
                 return trial
-        free = (number for number in count() if number not in self.ended)
+        free = (number for number in count() if number not in self.found)
         for number in free:
             if number >= min(self.trials, self.space.size or self.trials):
                 return None
@@ -212,7 +212,7 @@ class Search:
                 known = self.read()
                 continue
             trial.run = Run(folder)
-            self.ended[number] = trial
+            self.found[number] = trial
             return trial
         return None
 
