@@ -69,6 +69,7 @@ def draw(search: Search, trials: Sequence[Trial]) -> None:
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator
 
     def save(name: str) -> None:
         figure.savefig(search.folder / name, dpi=120)
@@ -84,7 +85,7 @@ def draw(search: Search, trials: Sequence[Trial]) -> None:
     numbers, values = [trial.number for trial in finished], np.array([trial.value for trial in finished])
     place.step(numbers, choose.accumulate(values), where="post", label="best so far")
     place.set(xlabel="trial", ylabel=metric, title=search.folder.name)
-    place.xaxis.get_major_locator().set_params(integer=True)
+    place.xaxis.set_major_locator(MaxNLocator(integer=True))
     place.legend()
     save("history.png")
     if len(finished) < ENOUGH:
