@@ -12,7 +12,7 @@ from playwright.sync_api import Page, sync_playwright
 from workspace import Workspace, wait_until, workspace
 
 Points = Sequence[tuple[float, float]]
-SEVEN: Points = ((0.28, 0.18), (0.7, 0.18), (0.58, 0.45), (0.45, 0.88))
+FOUR: Points = ((0.6, 0.88), (0.6, 0.12), (0.25, 0.6), (0.8, 0.6))
 ZERO: Points = ((0.5, 0.15), (0.32, 0.3), (0.3, 0.65), (0.48, 0.87), (0.68, 0.7), (0.7, 0.35), (0.5, 0.15))
 
 

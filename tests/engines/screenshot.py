@@ -4,7 +4,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from demo import SEVEN, draw, opened, served, trained_project
+from demo import FOUR, draw, opened, served, trained_project
 from playwright.sync_api import expect
 
 from programs import find_browser
@@ -24,7 +24,7 @@ def main() -> None:
             page.goto(url)
             page.get_by_text("Draw", exact=True).click(timeout=60_000)
             page.get_by_text("The prediction appears here.").wait_for()
-            draw(page, SEVEN)
+            draw(page, FOUR)
             expect(page.get_by_test_id("stMetricValue")).to_have_text("7", timeout=60_000)
             page.locator("[data-testid=stVegaLiteChart] :is(canvas, svg)").wait_for()
             page.mouse.move(0, 0)
