@@ -25,7 +25,7 @@ def main() -> None:
             page.get_by_text("Draw", exact=True).click(timeout=60_000)
             page.get_by_text("The prediction appears here.").wait_for()
             draw(page, FOUR)
-            expect(page.get_by_test_id("stMetricValue")).to_have_text("7", timeout=60_000)
+            expect(page.get_by_test_id("stMetricValue")).to_have_text("4", timeout=60_000)
             page.locator("[data-testid=stVegaLiteChart] :is(canvas, svg)").wait_for()
             page.mouse.move(0, 0)
             page.wait_for_timeout(1000)  # shadows fade
