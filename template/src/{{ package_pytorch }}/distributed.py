@@ -27,6 +27,7 @@ from .backend import Model, inference, run_model, to_numpy, to_tensors
 from .config import TrainerSettings
 from .contract import BaseTask, Batch
 from .errors import Attempt, UserError
+from .processes import Process
 
 T = TypeVar("T")
 EvalStep = Callable[[Batch], Batch]
@@ -34,28 +35,12 @@ _DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass
-class Runtime:
-    """This process among the others (rank 0 is the main one), its device and its precision. Here: the only one."""
+class Runtime(Process):
+    """This process among the others, its device and its precision. Here: the only one."""
 
-    rank: int
-    world_size: int
     device: torch.device
     precision: str
-    stop_requested: bool = False
     is_sharded: ClassVar[bool] = False  # each rank holds a part of the weights
-
-    @property
-    def is_main(self) -> bool:
-        return self.rank == 0
-
-    @property
-    def data_rank(self) -> int:
-        """Which share of the data this process sees, of `data_size` shares."""
-        return self.rank
-
-    @property
-    def data_size(self) -> int:
-        return self.world_size
 
     def autocast(self) -> AbstractContextManager[Any]:
         dtype = _DTYPES[self.precision]
@@ -68,12 +53,6 @@ class Runtime:
             torch.cuda.manual_seed(value)
         elif self.device.type == "mps":
             torch.mps.manual_seed(value)
-
-    def join(self) -> None:
-        """Meet the other processes."""
-
-    def leave(self) -> None:
-        """Part from them."""
 
     def wrap_model(self, model: Model, compiled: bool) -> Model:
         """The same weights, compiled if asked, in the form that training calls."""
@@ -102,26 +81,6 @@ class Runtime:
 
     def sum_over_ranks(self, values: Sequence[float]) -> list[float]:
         return list(values)
-
-    def gather(self, value: T) -> list[T]:
-        """The value of every rank, on every rank; any plain object."""
-        return [value]
-
-    def broadcast(self, value: T) -> T:
-        """The value of rank 0, on every rank; any plain object."""
-        return value
-
-    def agree(self, value: T, rule: str) -> T:
-        """The value, if every rank has the same."""
-        values = self.gather(value)
-        if any(other != value for other in values):
-            raise UserError(f"{rule}, got {values}")
-        return value
-
-    def on_main(self, function: Callable[[], T]) -> T:
-        """Call the function on rank 0 and hand its result, or its UserError, to every rank."""
-        result: T = self.broadcast(Attempt(function) if self.is_main else Attempt()).outcome()
-        return result
 
     def on_each(self, function: Callable[[], T]) -> list[T]:
         """Call the function on every rank and hand all results, or the first UserError, to every rank."""

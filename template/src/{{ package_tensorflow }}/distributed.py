@@ -17,7 +17,8 @@ import tensorflow as tf
 from .backend import Model, Tensor, run_model, to_numpy
 from .config import TrainerSettings
 from .contract import BaseTask, Batch
-from .errors import Attempt, UserError
+from .errors import UserError
+from .processes import Process
 from .signature import Signature, mismatch
 
 T = TypeVar("T")
@@ -29,29 +30,13 @@ LOST_PROCESS = 75  # the exit code by which a launcher knows that another start 
 
 
 @dataclass
-class Runtime:
-    """This process among the others (rank 0 is the main one), its device and its precision. Here: the only one."""
+class Runtime(Process):
+    """This process among the others, its device and its precision. Here: the only one."""
 
-    rank: int
-    world_size: int
     device: str
     precision: str
     compiled: bool
-    stop_requested: bool = False
     replicas: int = 1  # copies of the model in this process, over which Keras's optimizers sum the gradients
-
-    @property
-    def is_main(self) -> bool:
-        return self.rank == 0
-
-    @property
-    def data_rank(self) -> int:
-        """Which share of the data this process sees, of `data_size` shares."""
-        return self.rank
-
-    @property
-    def data_size(self) -> int:
-        return self.world_size
 
     @property
     def copies(self) -> int:
@@ -61,12 +46,6 @@ class Runtime:
     def seed(self, value: int) -> None:
         """Seed what initial weights are drawn from."""
         keras.utils.set_random_seed(value)
-
-    def join(self) -> None:
-        """Meet the other processes."""
-
-    def leave(self) -> None:
-        """Part from them."""
 
     def scope(self) -> AbstractContextManager[Any]:
         """Around all that makes weights or an optimizer's state."""
@@ -119,26 +98,6 @@ class Runtime:
             values = tf.function(self.sum, autograph=False)(own)
             for variable, value in zip(variables, values, strict=True):
                 variable.assign(value)
-
-    def gather(self, value: T) -> list[T]:
-        """The value of every rank, on every rank; any plain object."""
-        return [value]
-
-    def broadcast(self, value: T) -> T:
-        """The value of rank 0, on every rank; any plain object."""
-        return value
-
-    def agree(self, value: T, rule: str) -> T:
-        """The value, if every rank has the same."""
-        values = self.gather(value)
-        if any(other != value for other in values):
-            raise UserError(f"{rule}, got {values}")
-        return value
-
-    def on_main(self, function: Callable[[], T]) -> T:
-        """Call the function on rank 0 and hand its result, or its UserError, to every rank."""
-        result: T = self.broadcast(Attempt(function) if self.is_main else Attempt()).outcome()
-        return result
 
     def describe(self) -> dict[str, object]:
         return {
