@@ -14,7 +14,6 @@ from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, Field, ValidationError, WithJsonSchema, field_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
@@ -27,7 +26,7 @@ from pydantic_settings import (
 )
 
 from .errors import CREDENTIALS, UserError, secrets
-from .files import flatten, read_yaml
+from .files import dump_yaml, flatten, read_yaml
 from .framework import STRATEGIES
 from .section import Section
 from .settings import DataSettings, ModelSettings, TaskSettings
@@ -168,7 +167,7 @@ def check_batch(config: Config, world_size: int) -> None:
 
 
 def dump_config(config: Config) -> str:
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+    return dump_yaml(config.model_dump(mode="json"))
 
 
 def set_values(config: Config, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -49,5 +49,9 @@ def write_text(file: Path, text: str) -> None:
     temporary.replace(file)
 
 
+def dump_yaml(data: object) -> str:
+    return yaml.safe_dump(data, sort_keys=False)
+
+
 def write_json(file: Path, data: object) -> None:
     write_text(file, json.dumps(data, indent=2, ensure_ascii=False) + "\n")

@@ -99,10 +99,16 @@ def make_name() -> str:
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
 
 
+def check_name(flag: str, name: str) -> None:
+    """Of a folder below runs/."""
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise UserError(f"{flag} {name}: may hold letters, digits, '_', '.' and '-'")
+
+
 def open_run(config: "Config", resumed: Run | None, name: str | None) -> Run:
     """A new run, or the one given or so named, which can go on with the settings that it began with; writes nothing."""
-    if name and not re.fullmatch(r"\w[\w.-]*", name):
-        raise UserError(f"--run-name {name}: may hold letters, digits, '_', '.' and '-'")
+    if name:
+        check_name("--run-name", name)
     run = resumed or Run(config.runs_dir / config.name / (name or make_name()))
     if run.config.is_file():
         _check_that_it_can_go_on(run, config)

@@ -2,7 +2,6 @@
 
 import argparse
 import importlib
-import re
 import signal
 from types import FrameType
 
@@ -11,6 +10,7 @@ from tqdm import tqdm
 from ..cli import ENGINES
 from ..config import load_config
 from ..errors import UserError
+from ..run import check_name
 from .report import best, show, write_best
 from .space import check_space, describe, read_space
 from .trial import Search, Trial
@@ -29,8 +29,7 @@ def main(args: argparse.Namespace) -> None:
     if args.trials < 1 or args.workers < 1:
         raise UserError("--trials and --workers take whole numbers above 0")
     name = args.search_name or f"{args.space.stem}-search"
-    if not re.fullmatch(r"\w[\w.-]*", name):
-        raise UserError(f"--search-name {name}: may hold letters, digits, '_', '.' and '-'")
+    check_name("--search-name", name)
     space = read_space(args.space)
     config = load_config(space.experiment, args.flags, args)
     check_space(space, args.space, config)

@@ -4,10 +4,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import yaml
 
 from ..errors import UserError
-from ..files import read_yaml, write_text
+from ..files import dump_yaml, read_yaml, write_text
 from ..framework import THREADS
 from ..runs import print_table
 from .space import Choice, Integers, Range, Space, Value
@@ -19,15 +18,14 @@ ENOUGH = 5
 """Finished trials, from which on it is said which settings matter."""
 
 
-def best(trials: Sequence[Trial]) -> Trial | None:
-    """Of the finished ones: what was pruned has not shown what it comes to."""
-    finished = [trial for trial in trials if trial.state == "finished"]
-    return ranked(finished)[0] if finished else None
-
-
 def ranked(trials: Sequence[Trial]) -> list[Trial]:
-    measured = [trial for trial in trials if trial.value is not None]
-    return sorted(measured, key=lambda trial: (trial.value or 0) * (-1 if trial.mode == "max" else 1))
+    """The finished ones, the best first: what was pruned has not shown what it comes to."""
+    finished = [trial for trial in trials if trial.state == "finished"]
+    return sorted(finished, key=lambda trial: (trial.value or 0) * (-1 if trial.mode == "max" else 1))
+
+
+def best(trials: Sequence[Trial]) -> Trial | None:
+    return next(iter(ranked(trials)), None)
 
 
 def write_best(search: Search) -> None:
@@ -38,7 +36,7 @@ def write_best(search: Search) -> None:
     content = read_yaml(trial.run.path / "experiment.yaml") | {"name": f"{search.folder.name}-best"}
     score = f"val/{trial.metric} {trial.value!r}"
     lines = f"# Trial {trial.number} of {search.folder.name}: {score}. To train it again:\n# {command(search, trial)}\n"
-    write_text(search.folder / BEST, lines + yaml.safe_dump(content, sort_keys=False))
+    write_text(search.folder / BEST, lines + dump_yaml(content))
 
 
 def command(search: Search, trial: Trial) -> str:
@@ -52,15 +50,14 @@ def show(search: Search) -> None:
     trials = search.read()
     states = [trial.state for trial in trials]
     print(f"\n{search.folder}: " + ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
-    first = best(trials)
-    if first is None:
+    finished = ranked(trials)
+    if not finished:
         reason = next((f"trial {trial.number}: {trial.error}" for trial in trials if trial.error), "none began")
         raise UserError(f"{search.folder}: no trial finished; {reason}", exit_code=1)
-    finished = ranked([trial for trial in trials if trial.state == "finished"])
     rows = [{"trial": each.number, f"val/{each.metric}": each.value, **each.parameters} for each in finished]
     print_table(rows[:ROWS])
     draw(search, trials)
-    print(f"\npictures: {search.folder}/*.png\nthe best trial, trained again:\n  {command(search, first)}")
+    print(f"\npictures: {search.folder}/*.png\nthe best trial, trained again:\n  {command(search, finished[0])}")
 
 
 def draw(search: Search, trials: Sequence[Trial]) -> None:

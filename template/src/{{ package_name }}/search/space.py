@@ -24,6 +24,16 @@ class Kind(BaseModel):
     model_config = Section.model_config
 
 
+class Discrete(Kind):
+    """Values that can be counted."""
+
+    def all(self) -> Sequence[Value]:
+        raise NotImplementedError
+
+    def draw(self, source: random.Random) -> Value:
+        return source.choice(self.all())
+
+
 class Range(Kind):
     """Numbers from low to high: evenly spread (float), or their orders of magnitude (log)."""
 
@@ -49,7 +59,7 @@ class Range(Kind):
         return self.low, self.high
 
 
-class Integers(Kind):
+class Integers(Discrete):
     """Whole numbers from low to high."""
 
     type: Literal["int"]
@@ -63,9 +73,6 @@ class Integers(Kind):
             raise ValueError("high must be some steps above low")
         return self
 
-    def draw(self, source: random.Random) -> Value:
-        return source.choice(self.all())
-
     def examples(self) -> Sequence[Value]:
         return self.low, self.high
 
@@ -73,7 +80,7 @@ class Integers(Kind):
         return range(self.low, self.high + 1, self.step)
 
 
-class Choice(Kind):
+class Choice(Discrete):
     """One of the values."""
 
     type: Literal["choice"]
@@ -85,9 +92,6 @@ class Choice(Kind):
         if len({(type(value), value) for value in values}) < len(values):
             raise ValueError("a value is there twice")
         return values
-
-    def draw(self, source: random.Random) -> Value:
-        return source.choice(self.values)
 
     def examples(self) -> Sequence[Value]:
         return self.values
@@ -117,16 +121,19 @@ class Space(Section):
         return self
 
     @property
+    def grid(self) -> list[Sequence[Value]]:
+        """Of each setting all values, where they can be counted."""
+        return [each.all() for each in self.parameters.values() if isinstance(each, Discrete)]
+
+    @property
     def size(self) -> int | None:
         """How many trials a grid has."""
-        grid = [len(each.all()) for each in self.parameters.values() if not isinstance(each, Range)]
-        return math.prod(grid) if self.sampler == "grid" else None
+        return math.prod(map(len, self.grid)) if self.sampler == "grid" else None
 
     def draw(self, number: int) -> dict[str, Value]:
         """The parameters of a trial of a grid, or of one at random."""
         if self.sampler == "grid":
-            grid = [each.all() for each in self.parameters.values() if not isinstance(each, Range)]
-            return dict(zip(self.parameters, list(product(*grid))[number], strict=True))
+            return dict(zip(self.parameters, list(product(*self.grid))[number], strict=True))
         source = random.Random(f"{self.seed}/{number}")
         return {key: parameter.draw(source) for key, parameter in self.parameters.items()}
 
@@ -140,7 +147,8 @@ def complete(schema: dict[str, Any]) -> dict[str, Any]:
     parameters = schema["properties"]["parameters"]
     schema["$defs"]["Parameter"] = parameters.pop("additionalProperties")
     parameters["properties"] = {name: {"$ref": "#/$defs/Parameter"} for name in searched_names()}
-    return schema | {"properties": schema["properties"] | {"parameters": parameters | {"additionalProperties": False}}}
+    parameters["additionalProperties"] = False
+    return schema
 
 
 def read_space(file: Path) -> Space:

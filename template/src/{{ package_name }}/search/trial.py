@@ -10,17 +10,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from threading import Event
 from typing import Any, Literal
 
-import yaml
-
-from ..config import ENV_PREFIX, Config, dump_config, set_values
+from ..config import ENV_PREFIX, Config, set_values
 from ..errors import UserError
-from ..files import flatten, read_json, read_yaml, write_json, write_text
+from ..files import dump_yaml, flatten, read_json, read_yaml, write_json, write_text
 from ..run import Run, is_alive
 from ..tracking import read_rows
 from .space import Space, Value
@@ -41,7 +39,8 @@ def whoami() -> dict[str, Any]:
 class Trial:
     """`curve` has the monitored metric by epoch, `value` the best of it.
 
-    `owner` is the process that conducts it, and `environment` what it set for training.
+    `owner` is the process that conducts it, and `environment` what it set for training; `process` trains, if it was
+    started here.
     """
 
     run: Run
@@ -55,6 +54,7 @@ class Trial:
     curve: list[tuple[int, float]] = field(default_factory=list)
     owner: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
+    process: "subprocess.Popen[bytes] | None" = None
 
     @classmethod
     def read(cls, folder: Path) -> "Trial":
@@ -63,10 +63,8 @@ class Trial:
         return cls(run=Run(folder), **content)
 
     def write(self) -> None:
-        write_json(self.run.path / "trial.json", self.as_dict())
-
-    def as_dict(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "run"}
+        content = {name: value for name, value in vars(self).items() if name not in ("run", "process")}
+        write_json(self.run.path / "trial.json", content)
 
     @property
     def is_left(self) -> bool:
@@ -85,15 +83,15 @@ class Trial:
         choose = max if self.mode == "max" else min
         self.value = choose((value for _, value in self.curve if value == value), default=None)
 
-    def start(self, environment: Mapping[str, str]) -> "subprocess.Popen[bytes] | None":
-        """Train in a process of its own; None where one that outlived an earlier search does so still."""
+    def start(self, environment: Mapping[str, str]) -> None:
+        """Train in a process of its own, unless one that outlived an earlier search does so still."""
         if self.run.is_training:
-            return None
+            return
         # Its file has every setting, those of the environment too.
         environment = {name: value for name, value in environment.items() if not name.upper().startswith(ENV_PREFIX)}
         experiment = ("--experiment", str(self.run.path / "experiment.yaml"), "--run-name", self.run.path.name)
         with (self.run.path / "output.txt").open("ab") as output:
-            return subprocess.Popen(
+            self.process = subprocess.Popen(
                 [sys.executable, "-m", PACKAGE, "train", *experiment],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -102,11 +100,15 @@ class Trial:
                 start_new_session=True,  # Ctrl-C reaches the search alone
             )
 
-    def epochs(self, process: "subprocess.Popen[bytes] | None", stopping: Event | None = None) -> Iterator[None]:
+    @property
+    def is_training(self) -> bool:
+        return self.process.poll() is None if self.process else self.run.is_training
+
+    def epochs(self, stopping: Event | None = None) -> Iterator[None]:
         """Wait for one epoch after the other, until training ends or must stop."""
         ended, stopping = False, stopping or Event()
         while not ended and not stopping.is_set():
-            ended = process.poll() is not None if process else not self.run.is_training
+            ended = not self.is_training
             os.utime(self.run.path / "trial.json")  # a sign of life
             before = len(self.curve)
             self.measure()
@@ -115,16 +117,15 @@ class Trial:
             elif not ended:
                 stopping.wait(EVERY)
 
-    def stop(self, process: "subprocess.Popen[bytes] | None") -> None:
+    def stop(self) -> None:
         """Have training save and end."""
-        pid = process.pid if process else int(self.run.read_status().get("pid", 0))
-        if process.poll() is None if process else self.run.is_training:
+        if self.is_training:
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
-        while process.poll() is None if process else self.run.is_training:
+                os.kill(self.process.pid if self.process else self.run.read_status()["pid"], signal.SIGTERM)
+        while self.is_training:
             time.sleep(EVERY)
 
-    def conclude(self, pruned: bool = False, exit_code: int | None = None) -> None:
+    def conclude(self, pruned: bool = False) -> None:
         """Record how it ended."""
         self.measure()
         status = self.run.read_status()
@@ -133,16 +134,16 @@ class Trial:
         elif pruned:
             self.state = "pruned"
         else:
-            self.state, self.error = "failed", self._reason(status, exit_code)
+            self.state, self.error = "failed", self._reason(status)
         self.write()
 
-    def _reason(self, status: Mapping[str, Any], exit_code: int | None) -> str:
+    def _reason(self, status: Mapping[str, Any]) -> str:
         if status.get("status") == "finished":
             return f"no val/{self.metric} was a number"
         if "error" in status:
             return str(status["error"])
-        if exit_code is not None and exit_code < 0:
-            return f"killed by {signal.Signals(-exit_code).name}"
+        if self.process and self.process.returncode < 0:
+            return f"killed by {signal.Signals(-self.process.returncode).name}"
         output = self.run.path / "output.txt"
         lines = output.read_text(encoding="utf-8", errors="replace").splitlines() if output.is_file() else []
         last = next((line for line in reversed(lines) if line.startswith("error: ")), "")
@@ -164,11 +165,10 @@ class Search:
     def open(self) -> None:
         """Begin, or go on with what is there, if it searches the same."""
         file = self.folder / "search.yaml"
-        config = yaml.safe_load(dump_config(self.config))
-        content = {"space": self.space.model_dump(mode="json"), "config": config}
+        content = {"space": self.space.model_dump(mode="json"), "config": self.config.model_dump(mode="json")}
         if not file.is_file():
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_text(file, yaml.safe_dump(content, sort_keys=False))
+            write_text(file, dump_yaml(content))
             return
         before, now = flatten(read_yaml(file)), flatten(content)
         for key in dict.fromkeys([*before, *now]):
@@ -192,8 +192,7 @@ class Search:
                 trial.owner = whoami()
                 trial.write()
                 return trial
-        free = (number for number in count() if number not in self.found)
-        for number in free:
+        for number in (number for number in count() if number not in self.found):
             if number >= min(self.trials, self.space.size or self.trials):
                 return None
             drawn = self.space.sampler != "tpe"
@@ -203,7 +202,7 @@ class Search:
             made.mkdir()
             trial = Trial(Run(made), number, parameters, owner=whoami())
             content = set_values(self.config, {**parameters, "name": self.folder.name})
-            write_text(made / "experiment.yaml", yaml.safe_dump(content, sort_keys=False))
+            write_text(made / "experiment.yaml", dump_yaml(content))
             trial.write()
             try:  # which fails where another process was faster
                 made.rename(folder)

@@ -32,17 +32,18 @@ def run_workers(search: Search, suggest: Suggest, prune: Prune | None, say: Call
     def conduct(trial: Trial, gpu: str | None) -> None:
         trial.environment = threads(search.workers)
         device = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
-        process, pruned = trial.start(os.environ | trial.environment | device), False
-        for _ in trial.epochs(process, search.stopping):
+        trial.start(os.environ | trial.environment | device)
+        pruned = False
+        for _ in trial.epochs(search.stopping):
             with lock:
                 pruned = prune is not None and prune(search.space, search.read(), trial)
             if pruned:
                 break
         stopped = search.stopping.is_set()
         if stopped or pruned:
-            trial.stop(process)
+            trial.stop()
         if not stopped or trial.run.read_status().get("status") == "finished":
-            trial.conclude(pruned, process.returncode if process else None)
+            trial.conclude(pruned)
             with lock:
                 say(trial)
 

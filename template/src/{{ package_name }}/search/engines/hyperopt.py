@@ -10,9 +10,7 @@ from hyperopt.base import Domain
 from ..space import Choice, Integers, Range, Space, Value
 from ..trial import Search, Trial
 from ..workers import run_workers
-
-STARTUP_TRIALS = 10
-"""How many are drawn at random before the sampler learns."""
+from . import STARTUP_TRIALS
 
 
 def run(search: Search, say: Callable[[Trial], None]) -> None:

@@ -10,10 +10,9 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from ..space import Choice, Integers, Space, Value
 from ..trial import Search, Trial
 from ..workers import run_workers
+from . import STARTUP_TRIALS
 
 STATES = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "running": TrialState.RUNNING}
-STARTUP_TRIALS = 10
-"""How many are drawn at random before the sampler learns."""
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # of constant_liar
@@ -34,8 +33,7 @@ def suggest(space: Space, known: Sequence[Trial], number: int) -> dict[str, Valu
 
 def should_prune(space: Space, known: Sequence[Trial], trial: Trial) -> bool:
     """Whether its best so far is worse than the median of the others' at that epoch."""
-    study = _study(space, known)
-    return optuna.pruners.MedianPruner().prune(study, _frozen(space, trial))
+    return optuna.pruners.MedianPruner().prune(_study(space, known), _frozen(_distributions(space), trial))
 
 
 def _study(
@@ -44,16 +42,17 @@ def _study(
     maximize = any(trial.mode == "max" for trial in known)
     direction = optuna.study.StudyDirection.MAXIMIZE if maximize else optuna.study.StudyDirection.MINIMIZE
     study = optuna.create_study(sampler=sampler or optuna.samplers.RandomSampler(), direction=direction)
-    study.add_trials([_frozen(space, trial) for trial in known if trial.state in STATES])
+    distributions = _distributions(space)
+    study.add_trials([_frozen(distributions, trial) for trial in known if trial.state in STATES])
     return study
 
 
-def _frozen(space: Space, trial: Trial) -> FrozenTrial:
+def _frozen(distributions: dict[str, BaseDistribution], trial: Trial) -> FrozenTrial:
     return create_trial(
         state=STATES[trial.state],
         value=trial.value if trial.state == "finished" else None,
         params=trial.parameters,
-        distributions=_distributions(space),
+        distributions=distributions,
         intermediate_values=dict(trial.curve),
     )
 

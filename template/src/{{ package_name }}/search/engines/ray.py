@@ -38,19 +38,19 @@ class Training(tune.Trainable):  # type: ignore[misc, unused-ignore]
         os.chdir(config["root"])
         self.trial = Trial.read(Path(config["folder"]))
         self.trial.environment = config["environment"]
-        self.process = self.trial.start(os.environ | self.trial.environment)
-        self.epochs = self.trial.epochs(self.process)
+        self.trial.start(os.environ | self.trial.environment)
+        self.epochs = self.trial.epochs()
 
     def step(self) -> dict[str, Any]:
         """Wait for the next epoch, or for the end."""
         ended = next(self.epochs, self) is self
         if ended:
-            self.trial.conclude(exit_code=self.process.returncode if self.process else None)
+            self.trial.conclude()
         epoch, value = self.trial.curve[-1] if self.trial.curve else (0, float("nan"))
         return {"epoch": epoch, SCORE: value if self.trial.mode == "max" else -value, "done": ended}
 
     def cleanup(self) -> None:
-        self.trial.stop(self.process)
+        self.trial.stop()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """The run has its own."""

@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-import yaml
-
+from ...config import set_values
 from ...errors import UserError
-from ...files import write_text
+from ...files import dump_yaml, write_text
 from ...task import Task
 from ..space import Choice, Integers, Range, Space
 from ..trial import PACKAGE, Search, Trial
@@ -19,12 +18,9 @@ def run(search: Search, say: Callable[[Trial], None]) -> None:
     for key, parameter in search.space.parameters.items():
         if isinstance(parameter, Choice) and None in parameter.values:
             raise UserError(f"parameters.{key}: W&B has no way to pass null; leave it out")
-    write_text(
-        search.folder / "base.yaml",
-        yaml.safe_dump(search.config.model_dump(mode="json") | {"name": search.folder.name}, sort_keys=False),
-    )
+    write_text(search.folder / "base.yaml", dump_yaml(set_values(search.config, {"name": search.folder.name})))
     file = search.folder / "sweep.yaml"
-    write_text(file, yaml.safe_dump(build_sweep(search), sort_keys=False))
+    write_text(file, dump_yaml(build_sweep(search)))
     print(f"wrote {file}; start it, then an agent on each GPU, by what it prints:\n  wandb sweep {file}")
 
 
