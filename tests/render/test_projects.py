@@ -26,8 +26,8 @@ Dockerfile LICENSE Makefile README.md constraints.txt docs/guide.md mypy.ini pyp
 PACKAGE = """
 __init__.py __main__.py backend.py check.py checkpoint.py cli.py config.py contract.py data.py distributed.py errors.py
 files.py evaluate.py export.py framework.py hardware.py images.py loading.py model.py predict.py predictor.py
-processes.py progress.py run.py runs.py schedule.py schema.py section.py seeds.py settings.py signature.py sync.py task.py
-tracking/__init__.py train.py
+processes.py progress.py run.py runs.py schedule.py schema.py section.py seeds.py settings.py signature.py sync.py
+task.py tracking/__init__.py train.py
 """
 SEARCH = "__init__.py report.py space.py trial.py workers.py"
 HOROVOD = "horovod.sh horovodrun.py install_horovod.sh"

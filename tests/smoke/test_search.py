@@ -28,7 +28,8 @@ from workspace import (
 )
 
 QUICK = (*SMALL, "--trainer.max-epochs", "2", "--tracking.trackers", "[]")
-LONG = (*SMALL, "--trainer.max-epochs", "12", "--tracking.trackers", "[]")
+EPOCHS = 40
+LONG = (*SMALL, "--trainer.max-epochs", str(EPOCHS), "--tracking.trackers", "[]")
 PARAMETERS = {
     "optimizer.learning_rate": {"type": "log", "low": 0.0001, "high": 0.1},
     "optimizer.weight_decay": {"type": "float", "low": 0.0, "high": 1.0},
@@ -139,13 +140,16 @@ def test_a_killed_worker_is_one_failed_trial(project: Workspace) -> None:
     assert "1 failed" in (project.path / "out.txt").read_text("utf-8")
 
 
+STOPS = [("optuna", signal.SIGKILL), ("optuna", signal.SIGINT), ("ray", signal.SIGTERM)]
+STOPS += [("optuna", signal.SIGTERM), ("ray", signal.SIGKILL), ("ray", signal.SIGINT)] if EXHAUSTIVE else []
+
+
 @SHARED_FILES
-@pytest.mark.parametrize(
-    ("name", "number"),
-    [("lost", signal.SIGKILL), ("stopped", signal.SIGINT), *([("ended", signal.SIGTERM)] if EXHAUSTIVE else [])],
-)
-def test_a_search_that_was_stopped_goes_on(project: Workspace, name: str, number: signal.Signals) -> None:
-    words = ("search", "--space", "configs/search/wide.yaml", "--search-name", name, "--trials", "2", "--workers", "2")
+@pytest.mark.parametrize(("engine", "number"), STOPS)
+def test_a_search_that_was_stopped_goes_on(project: Workspace, engine: str, number: signal.Signals) -> None:
+    name = f"{engine}-{number.name}"
+    first = ("search", "--space", "configs/search/wide.yaml", "--search-name", name, "--engine", engine)
+    words = (*first, "--trials", "2", "--workers", "2")
     runs = [project.path / f"runs/{name}/trial-000{each}" for each in range(2)]
     with project.started_cli(*words, *LONG) as process:
         wait_until(lambda: all((run / "metrics.jsonl").is_file() for run in runs), process, "both train")
@@ -153,21 +157,36 @@ def test_a_search_that_was_stopped_goes_on(project: Workspace, name: str, number
         ended = process.wait(60)
     if number != signal.SIGKILL:
         assert ended == 130
-        assert error_line_of(project) == "error: interrupted, and saved; the same command goes on"
+        assert (
+            (project.path / "err.txt")
+            .read_text("utf-8")
+            .endswith("error: interrupted, and saved; the same command goes on\n")
+        )
         assert [status(run) for run in runs] == ["interrupted"] * 2
     assert [trial["state"] for trial in trials(project, name)] == ["running"] * 2
     project.cli(*words, *LONG)
     assert [trial["state"] for trial in trials(project, name)] == ["finished"] * 2
     for run in runs:
-        assert len(losses(run)) == 12, "each epoch once"
+        assert len(losses(run)) == EPOCHS, "each epoch once"
         said = (run / "output.txt").read_text("utf-8")
         # A killed search leaves its trials training, and the next one waits for these.
         assert said.count("run runs/") == (1 if number == signal.SIGKILL else 2)
 
 
-def error_line_of(project: Workspace) -> str:
-    (line,) = (project.path / "err.txt").read_text("utf-8").splitlines()
-    return line
+@SHARED_FILES
+def test_ray_replaces_a_killed_worker(project: Workspace) -> None:
+    """Its trial trains on, and another worker follows it."""
+    words = ("search", "--space", "configs/search/wide.yaml", "--search-name", "replaced", "--engine", "ray")
+    run = project.path / "runs/replaced/trial-0000"
+    with project.started_cli(*words, "--trials", "1", *LONG) as process:
+        wait_until(lambda: (run / "metrics.jsonl").is_file(), process, "trial 0 trains")
+        training = json.loads((run / "status.json").read_text("utf-8"))["pid"]
+        worker = int(Path(f"/proc/{training}/stat").read_text("utf-8").rpartition(")")[2].split()[1])
+        assert b"ray::" in Path(f"/proc/{worker}/cmdline").read_bytes()
+        os.kill(worker, signal.SIGKILL)
+        assert process.wait(180) == 0
+    assert [trial["state"] for trial in trials(project, "replaced")] == ["finished"]
+    assert len(losses(run)) == EPOCHS, "each epoch once"
 
 
 @SHARED_FILES
@@ -203,13 +222,18 @@ def test_a_poor_trial_is_pruned(project: Workspace) -> None:
     for number in range(5):
         folder = project.path / f"runs/poor/trial-{number:04d}"
         folder.mkdir()
-        good = {"number": number, "state": "finished", "value": 0.1, "curve": [[epoch, 0.1] for epoch in range(1, 13)]}
+        good = {
+            "number": number,
+            "state": "finished",
+            "value": 0.1,
+            "curve": [[epoch, 0.1] for epoch in range(1, EPOCHS + 1)],
+        }
         parameters = {"optimizer.learning_rate": 1e-12}
         (folder / "trial.json").write_text(json.dumps(good | {"parameters": parameters}), "utf-8")
         (folder / "experiment.yaml").write_text("seed: 0\n", "utf-8")
     said = search(project, "poor", "--engine", "optuna", "--trials", "6", *LONG, space="poor").stdout
     last = trials(project, "poor")[5]
-    assert last["state"] == "pruned" and len(last["curve"]) < 12
+    assert last["state"] == "pruned" and len(last["curve"]) < EPOCHS
     assert "trial 5  pruned" in said and "5 finished, 1 pruned" in said
     assert status(project.path / "runs/poor/trial-0005") == "interrupted"
 

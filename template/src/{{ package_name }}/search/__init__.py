@@ -3,7 +3,6 @@
 import argparse
 import importlib
 import signal
-from types import FrameType
 
 from tqdm import tqdm
 
@@ -36,7 +35,7 @@ def main(args: argparse.Namespace) -> None:
     folder = config.runs_dir / name
     search = Search(folder, space, config, args.trials, args.workers)
     engine = importlib.import_module(f".engines.{args.engine}", __name__)
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     search.open()
     before = sum(trial.state != "running" for trial in search.read())
     total = min(args.trials, space.size or args.trials)
@@ -58,7 +57,3 @@ def main(args: argparse.Namespace) -> None:
             raise UserError("interrupted, and saved; the same command goes on", exit_code=130) from None
     if search.read():
         show(search)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

@@ -7,6 +7,7 @@ Source of ASHA: Li et al. 2020, https://arxiv.org/abs/1810.05934
 import os
 import secrets
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from ray.tune.search import Searcher
 
 from ...errors import UserError
 from ...framework import THREADS
-from ..trial import Search, Trial
+from ..trial import Search, Trial, whoami
 from .optuna import suggest
 
 SCORE = "score"  # the greater, the better
@@ -92,7 +93,9 @@ class Claims(Searcher):  # type: ignore[misc, unused-ignore]
 
 
 def run(search: Search, say: Callable[[Trial], None]) -> None:
+    on_sigterm = signal.getsignal(signal.SIGTERM)
     _connect(search)
+    signal.signal(signal.SIGTERM, on_sigterm)  # Ray has taken it
     folder = (search.folder / "ray").resolve()
     shutil.rmtree(folder, ignore_errors=True)
     there = ray.cluster_resources()  # type: ignore[no-untyped-call]
@@ -124,6 +127,8 @@ def run(search: Search, say: Callable[[Trial], None]) -> None:
     finally:
         ray.shutdown()
     shutil.rmtree(folder, ignore_errors=True)
+    if any(trial.state == "running" and trial.owner == whoami() for trial in search.read()):
+        raise KeyboardInterrupt  # which Tune keeps to itself
 
 
 def _connect(search: Search) -> None:
@@ -133,7 +138,7 @@ def _connect(search: Search) -> None:
         cores = max(os.cpu_count() or 1, search.workers)
         options = {"address": "local", "num_cpus": cores, "include_dashboard": False}
     try:
-        ray.init(**options, log_to_driver=False, logging_config=ray.LoggingConfig(log_level="ERROR"))
+        ray.init(**options, log_to_driver=False, logging_config=ray.LoggingConfig(log_level="CRITICAL"))
     except (OSError, ray.exceptions.AuthenticationError) as error:
         reason = str(error).partition(". ")[0]
         raise UserError(
