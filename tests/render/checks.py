@@ -338,12 +338,12 @@ def solo_is_small(project: Project) -> Iterator[str]:
     names = [name for name in project.files() if not name.startswith("tests/")]
     beside = sum(name.startswith(BESIDE) or SEARCH in name for name in names)
     for what, count, bound in (
-        ("files", len(names) - beside, 60),
-        ("files for editor, demo, launchers, notebook and search", beside, 30),
+        ("files", len(names) - beside, 61),
+        ("files for editor, demo, launchers, notebook and search", beside, 31),
         (
             "lines of code below src",
             count_lines(project) - count_lines(project, f"src/{project.package}{SEARCH}"),
-            2870,
+            2890,
         ),
         ("lines of code of search", count_lines(project, f"src/{project.package}{SEARCH}"), 560),
         ("lines of code below app", count_lines(project, "app"), 400),

@@ -126,8 +126,8 @@ def outline(file: Path) -> list[str]:
 SHARED_NAMES = {
     "backend": {"to_tensors", "to_numpy", "inference", "place", "without_gradient", "trainable_weights", "run_model"},
     "checkpoint": {"save", "load", "restore", "restore_weights", "load_model"},
-    "distributed": {"Runtime", "Runtime.is_main", "Runtime.seed", "Runtime.build_eval_step", "Runtime.gather"}
-    | {"Runtime.agree", "Runtime.on_main", "Runtime.describe", "start", "is_main_process", "choose_device"},
+    "distributed": {"Runtime", "Runtime.seed", "Runtime.build_eval_step", "Runtime.describe", "start"}
+    | {"is_main_process", "choose_device"},
     "export": {"Prediction", "main", "describe", "write_onnx", "compare"},
     "hardware": {"main", "memory", "why", "has_kernels", "unused_gpu"},
     "model": {"build_model"},
