@@ -1,6 +1,7 @@
 """Small text files, read with clear errors and written whole or not at all."""
 
 import json
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def write_text(file: Path, text: str) -> None:
-    temporary = file.with_name(file.name + ".tmp")
+    temporary = file.with_name(f"{file.name}.{secrets.token_hex(3)}.tmp")  # others may write it too
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(file)
 

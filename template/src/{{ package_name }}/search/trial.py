@@ -74,6 +74,16 @@ class Trial:
         ended = self.owner["host"] == socket.gethostname() and not is_alive(self.owner["pid"])
         return ended or time.time() - (self.run.path / "trial.json").stat().st_mtime > LOST
 
+    def take_over(self) -> bool:
+        """Conduct it from now on, unless another process was faster."""
+        try:
+            (self.run.path / ".left-by-{host}-{pid}".format(**self.owner)).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        self.owner = whoami()
+        self.write()
+        return True
+
     def measure(self) -> None:
         """Take the curve from the run's metrics."""
         monitor = self.run.read_environment().get("monitor", {"metric": self.metric, "mode": self.mode})
@@ -169,7 +179,6 @@ class Search:
         if not file.is_file():
             self.folder.mkdir(parents=True, exist_ok=True)
             write_text(file, dump_yaml(content))
-            return
         before, now = flatten(read_yaml(file)), flatten(content)
         for key in dict.fromkeys([*before, *now]):
             if before.get(key) != now.get(key) and not key.startswith("config.tracking."):
@@ -188,9 +197,7 @@ class Search:
         """The next trial to conduct: one that an earlier search left behind, else a new one; None: no more."""
         known = self.read()
         for trial in known:
-            if trial.is_left:
-                trial.owner = whoami()
-                trial.write()
+            if trial.is_left and trial.take_over():
                 return trial
         for number in (number for number in count() if number not in self.found):
             if number >= min(self.trials, self.space.size or self.trials):

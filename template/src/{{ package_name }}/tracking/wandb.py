@@ -38,7 +38,7 @@ class WandbTracker(Tracker):
                 shutil.rmtree(left)
         self.wandb_run = wandb.init(
             project=os.environ.get("WANDB_PROJECT") or PACKAGE,
-            id=os.environ["WANDB_RUN_ID"] if "WANDB_SWEEP_ID" in os.environ else run.id,
+            id=run.id,
             name=run.path.name,
             group=run.path.parent.name,
             dir=str(run.path / "tracking"),
