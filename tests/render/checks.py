@@ -343,7 +343,7 @@ def solo_is_small(project: Project) -> Iterator[str]:
         (
             "lines of code below src",
             count_lines(project) - count_lines(project, f"src/{project.package}{SEARCH}"),
-            2890,
+            2930,
         ),
         ("lines of code of search", count_lines(project, f"src/{project.package}{SEARCH}"), 560),
         ("lines of code below app", count_lines(project, "app"), 400),

@@ -43,7 +43,7 @@ def main() -> None:
     leave_some(folder, ended.pid)
     context = get_context("spawn")
     barrier, claimed = context.Barrier(PROCESSES), context.Queue()
-    processes = [context.Process(target=claim, args=[folder, barrier, claimed]) for _ in range(PROCESSES)]
+    processes = [context.Process(target=claim, args=[folder, barrier, claimed], daemon=True) for _ in range(PROCESSES)]
     for process in processes:
         process.start()
     numbers = [claimed.get(timeout=120) for _ in processes]

@@ -94,7 +94,9 @@ def test_from_training_to_prediction(project: Project) -> None:
     done = project.make("evaluate", env=FAST)
     assert read_accuracy(run) >= (0.97 if whole else 0.3)
     assert f"{read_accuracy(run):.4f}" in done.stdout
-    assert (run / "evaluation/test/confusion_matrix.png").read_bytes().startswith(b"\x89PNG")
+    for name, drawn in (("confusion_matrix", 5_000), ("mistakes", 10_000)):
+        png = (run / f"evaluation/test/{name}.png").read_bytes()
+        assert png.startswith(b"\x89PNG") and len(png) > drawn, "empty axes have fewer bytes"
     project.make("export", env=FAST)
     project.run(project.python, ROOT / "tests/write_digits.py", "digits")
     done = project.make("predict", "ARGS=digits --format jsonl", env=FAST)

@@ -84,7 +84,7 @@ def without_speed(metrics: Counter[tuple[int, str, float]]) -> Counter[tuple[int
 def test_a_tracker_has_all_of_a_run(project: Workspace, tracked: Path, tracker: str) -> None:
     found = stored(project, tracker, tracked)
     assert told(found) == logged(tracked)
-    assert found["pictures"] == ["test/confusion_matrix"]
+    assert found["pictures"] == ["test/confusion_matrix", "test/mistakes"]
     if tracker == "tensorboard":
         return
     assert found["name"] == "tracked"
@@ -143,7 +143,7 @@ def test_sync_tells_a_tracker_all_and_nothing_twice(project: Workspace) -> None:
             assert "has it" in project.cli("sync", run, "--tracker", tracker).stdout
             found = stored(project, tracker, run)
             assert told(found) == logged(run), tracker
-            assert found["pictures"] == ["test/confusion_matrix"], tracker
+            assert found["pictures"] == ["test/confusion_matrix", "test/mistakes"], tracker
             assert found.get("status", "finished") == "finished"
 
 

@@ -20,6 +20,9 @@ from .run import Checkpoint, Run, find_run
 from .runs import print_table
 from .tracking import RunMetrics, keep_up, read_rows
 
+AMONG = 500
+"""Examples of a split among which `evaluate` looks for the worst mistakes."""
+
 
 def compute_sums(
     runtime: Runtime, eval_step: EvalStep, examples: Examples, batch_size: int, workers: int = 0
@@ -73,7 +76,12 @@ def evaluate(run: Run, split: str, which: Checkpoint) -> tuple[dict[str, float],
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "metrics.json", {"checkpoint": which, "step": state.step, **metrics})
     write_json(folder / "tables.json", dict(report.tables))
-    for name, png in report.pictures.items():
+    pictures = dict(report.pictures)
+    if task.examples_are_independent and any(item.kind == "image" for item in task.signature().inputs):
+        from .mistakes import draw_mistakes, find_mistakes  # with onnxruntime, which training does without
+
+        pictures["mistakes"] = draw_mistakes(*find_mistakes(run, split, among=AMONG, which=which))
+    for name, png in pictures.items():
         (folder / f"{name}.png").write_bytes(png)
     log, before = RunMetrics(run), {row.name: row.value for row in read_rows(run.metrics) if row.step == state.step}
     measured = {f"{split}/{name}": value for name, value in metrics.items()}
