@@ -1,4 +1,4 @@
-"""What VS Code's YAML extension shows in configs/experiment: its language server, with the project's own settings."""
+"""What VS Code's YAML extension shows in configs/experiment and configs/search: its language server, with the project's own settings."""
 
 import json
 from collections.abc import Iterator
@@ -99,6 +99,17 @@ def test_a_misspelt_key_is_underlined_and_nothing_that_is_shipped(project: Works
         assert editor.wait_for_problem(file, "max_epoch") == ["Property max_epoch is not allowed."]
         editor.show(file, text)
         editor.wait_for_problem(file, "")
+
+
+def test_a_space_of_a_search_is_checked_and_completed(project: Workspace, editor: Editor) -> None:
+    file = project.path / "configs/search/wrong.yaml"
+    editor.show(file, "parameters:\n  model.widht: { type: int, low: 1, high: 3 }\n")
+    assert editor.wait_for_problem(file, "widht") == ["Property model.widht is not allowed."]
+    for shipped in sorted((project.path / "configs/search").glob("*.yaml")):
+        editor.show(shipped, shipped.read_text("utf-8"))
+        editor.wait_for_problem(shipped, "")
+    editor.show(file, "parameters:\n  \n")
+    assert {"model.width", "optimizer.learning_rate"} <= editor.complete(file, 1, 2).keys()
 
 
 def test_keys_are_completed(project: Workspace, editor: Editor) -> None:
