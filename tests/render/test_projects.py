@@ -61,8 +61,7 @@ def expected_files(project: Project) -> Iterator[str]:
         yield ".streamlit/config.toml"
     if answers["notebooks"]:
         yield "notebooks/quickstart.ipynb"
-    if answers["demo"] or answers["notebooks"]:
-        yield f"src/{project.package}/mistakes.py"
+    yield f"src/{project.package}/mistakes.py"
     if answers["devcontainer"]:
         yield ".devcontainer/devcontainer.json"
     if answers["ci"] == "github":
