@@ -76,7 +76,7 @@ def test_pictures_of_the_test_set_are_predicted(demo: Demo, page: "Page") -> Non
         expect_prediction(page, str(labels[number]))  # which the model gets right
         slider.press("ArrowRight")
     page.get_by_text(f"The test set says: {labels[3]}").wait_for()
-    assert page.get_by_test_id("stVegaLiteChart").is_visible()
+    page.get_by_test_id("stVegaLiteChart").wait_for()
 
 
 def test_what_is_drawn_is_predicted(page: "Page") -> None:
