@@ -36,7 +36,7 @@ def main(args: argparse.Namespace) -> None:
     search = Search(folder, space, config, args.trials, args.workers)
     engine = importlib.import_module(f".engines.{args.engine}", __name__)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs start with it ignored
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # which Ray may have taken
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # which an engine may have taken
     search.open()
     before = sum(trial.state != "running" for trial in search.read())
     total = min(args.trials, space.size or args.trials)
