@@ -51,7 +51,8 @@ def missing_from_apt() -> Iterator[str]:
         yield "openssh-client"
     if not find_postgres_program("initdb"):
         yield "postgresql"
-    yield from (name for name in ("openssl", "wget") if not shutil.which(name))
+    if not shutil.which("wget"):
+        yield "wget"
     yield from (name for name in COMPILER if not shutil.which(name))
     yield from (package for package, program in SLURM.items() if not find_slurm_program(program))
 

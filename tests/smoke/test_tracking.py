@@ -263,7 +263,7 @@ def test_the_guides_commands(project: Workspace, tracked: Path) -> None:
     commands = guide.split("```")[1].partition("\n")[2]
     path = f"{project.path}/.venv/bin:{os.environ['PATH']}"
     done = project.run("bash", "-euc", commands.replace("runs/baseline/*", str(tracked)), env={"PATH": path})
-    assert done.stdout.count("tensorboard has it") == 2
+    assert done.stdout.count("mlflow has it") == 2
     port = free_port()
     with project.started("make", "mlflow", f"ARGS=--port {port}") as server:
         wait_until(lambda: answers(port), server, "the page answers")
