@@ -1,6 +1,7 @@
 """Print what each of four processes claims of one search at once, some of it left behind by a process that ended."""
 
 import json
+import os
 import subprocess
 import sys
 from multiprocessing import get_context
@@ -32,7 +33,9 @@ def leave_some(folder: Path, pid: int) -> None:
     for number in range(LEFT):
         run = folder / f"trial-{number:04d}"
         run.mkdir(parents=True)
-        trial = {"number": number, "parameters": {"seed": number}, "owner": {"host": gethostname(), "pid": pid}}
+        reused = number % 2  # the pid is that of another process by now
+        owner = {"host": gethostname(), "pid": os.getpid() if reused else pid, "began": "1"}
+        trial = {"number": number, "parameters": {"seed": number}, "owner": owner}
         (run / "trial.json").write_text(json.dumps(trial | {"curve": []}), "utf-8")
 
 

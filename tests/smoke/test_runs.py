@@ -1,6 +1,8 @@
 """`runs` shows all runs side by side, from their directories alone."""
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,31 @@ def test_metrics_are_those_of_the_best_checkpoint(project: Workspace) -> None:
     ]
     assert line["test/accuracy"] == read_accuracy(run)
     assert line["path"] == str(run)
+
+
+def test_a_run_is_not_trained_by_a_process_that_got_its_pid(project: Workspace, tmp_path: Path) -> None:
+    run = project.run_dir("killed")
+    left = json.loads((run / "status.json").read_text("utf-8"))
+    reused = Path(shutil.copytree(run, tmp_path / "reused"))
+    for began, status in (("1", "killed"), (left["began"], "killed"), (process_began(), "running")):
+        (reused / "status.json").write_text(json.dumps(left | {"pid": os.getpid(), "began": began}), "utf-8")
+        assert json.loads(project.cli("runs", reused, "--format", "jsonl").stdout)["status"] == status
+
+
+def process_began() -> str:
+    return Path("/proc/self/stat").read_text("utf-8").rpartition(")")[2].split()[19]
+
+
+def test_a_score_that_is_no_number_is_not_the_best(project: Workspace, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(project.run_dir("measured"), tmp_path / "nan"))
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
+    next(row for row in rows if (row["split"], row["name"]) == ("val", "loss"))["value"] = float("nan")
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    kept, damaged = (
+        json.loads(project.cli("runs", each, "--format", "jsonl").stdout)["val/loss"]
+        for each in (project.run_dir("measured"), run)
+    )
+    assert damaged == kept
 
 
 @pytest.mark.parametrize(

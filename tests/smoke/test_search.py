@@ -142,6 +142,7 @@ def test_a_killed_worker_is_one_failed_trial(project: Workspace) -> None:
 
 STOPS = [("optuna", signal.SIGKILL), ("optuna", signal.SIGINT), ("ray", signal.SIGTERM)]
 STOPS += [("optuna", signal.SIGTERM), ("ray", signal.SIGKILL), ("ray", signal.SIGINT)] if EXHAUSTIVE else []
+STOPS += [("optuna", signal.SIGHUP)] if EXHAUSTIVE else []
 
 
 @SHARED_FILES
@@ -289,6 +290,19 @@ def test_a_sweep_of_wandb_starts_our_training(project: Workspace) -> None:
 
 
 @SHARED_FILES
+def test_a_sweep_of_wandb_can_switch_off_what_the_experiment_has(project: Workspace) -> None:
+    """The agent names a flag that is true, and leaves out one that is false."""
+    experiment = project.path / "configs/experiment/compiled.yaml"
+    experiment.write_text("trainer:\n  compile: true\n  max_epochs: 1\n", "utf-8")
+    compile_or_not = {"trainer.compile": {"type": "choice", "values": [True, False]}}
+    others = {"trainer.max_epochs": {"type": "choice", "values": [1, 2]}}
+    write_space(project, "flags", parameters=compile_or_not | others, experiment="configs/experiment/compiled.yaml")
+    search(project, "flags", "--engine", "wandb", space="flags")
+    base = yaml.safe_load((project.path / "runs/flags/base.yaml").read_text("utf-8"))
+    assert base["trainer"]["compile"] is False and base["trainer"]["max_epochs"] == 1
+
+
+@SHARED_FILES
 @pytest.mark.parametrize(
     ("space", "arguments", "line"),
     [
@@ -303,6 +317,9 @@ def test_a_sweep_of_wandb_starts_our_training(project: Workspace) -> None:
         ({"samples": 3}, [], "configs/search/mistake.yaml: samples: no such key; did you mean sampler?"),
         ({"experiment": "configs/experiment/none.yaml"}, [], "configs/experiment/none.yaml: no such file"),
         ({"model.width": int_range(8, 10)}, [], "parameters.model.width: 10: Input should be a multiple of 4"),
+        ({"model.width": int_range(8, 32)}, [], "parameters.model.width: 9: Input should be a multiple of 4"),
+        ({"model.width": {"type": "log", "low": 8, "high": 64}}, [], "Input should be a valid integer"),
+        ({"data.folder": {"type": "choice", "values": ["s3://a:b@host/c"]}}, [], "data.folder: holds a secret"),
         ({"model.widht": int_range(8, 12)}, [], "model.widht: cannot be searched; did you mean model.width?"),
         ({"model.width": int_range(12, 8)}, [], "model.width.int: high must be some steps above low"),
         ({"model.width": {"type": "real"}}, [], "parameters.model.width: Input tag 'real' found"),
@@ -326,6 +343,27 @@ def test_another_space_is_another_search(project: Workspace) -> None:
     done = search(project, "first", "--engine", "wandb", *QUICK, "--seed", "1", check=False)
     assert done.returncode == 2
     assert error_line(done).endswith("begun with another config.seed (0, is now 1); choose another --search-name")
+
+
+@SHARED_FILES
+def test_a_damaged_trial_is_one_line_and_a_copy_is_none(project: Workspace) -> None:
+    search(project, "damaged", "--engine", "wandb", *QUICK)
+    for name in ("trial-0000", "trial-0000-copy"):
+        (project.path / "runs/damaged" / name).mkdir()
+        (project.path / "runs/damaged" / name / "trial.json").write_text("{}", "utf-8")
+    done = search(project, "damaged", *QUICK, check=False)
+    assert done.returncode == 2
+    problem = "runs/damaged/trial-0000/trial.json: is not a trial as this version writes it"
+    assert error_line(done) == f"error: {problem}; remove runs/damaged/trial-0000, and another takes its place"
+
+
+@SHARED_FILES
+def test_a_gpu_is_counted_once(project: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'GPU 0: NVIDIA RTX 4070 Laptop GPU (UUID: GPU-1)'\n", "utf-8")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    code = "import os; from my_model.search.workers import visible_gpus; os.environ.pop('CUDA_VISIBLE_DEVICES', 0)"
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    assert project.run(project.python, "-c", f"{code}; print(visible_gpus())", env={"PATH": path}).stdout == "['0']\n"
 
 
 @SHARED_FILES

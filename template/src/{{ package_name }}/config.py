@@ -148,7 +148,7 @@ def load_config(file: Path, flags: CliSettingsSource[Any], args: argparse.Namesp
         source = flags(parsed_args=args)
         loaded = _Sources(_cli_settings_source=source, **values)  # type: ignore[call-arg, unused-ignore]
     config = Config.model_construct(**{name: getattr(loaded, name) for name in Config.model_fields})
-    _check_secrets(config)
+    check_secrets(config)
     return config
 
 
@@ -193,7 +193,7 @@ def origin(key: str) -> str | None:
     return f"environment variable {variable}" if variable in map(str.upper, os.environ) else None
 
 
-def _check_secrets(config: Config) -> None:
+def check_secrets(config: Config) -> None:
     """A configuration is written to the run's directory and shown to every service."""
     known = secrets()
     for key, value in flatten(config.model_dump(mode="json")).items():

@@ -83,15 +83,12 @@ class Run:
     def may_be_training(self) -> bool:
         """Whether a process of this machine trains it, or one of another machine, of which this one cannot know."""
         status = self.read_status()
-        lost = status.get("host") == socket.gethostname() and not is_alive(status.get("pid", 0))
+        lost = status.get("host") == socket.gethostname() and not is_alive(status.get("pid", 0), status.get("began", ""))
         return status.get("status") == "running" and not lost
 
     def write_status(self, status: Status, **more: object) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        write_json(
-            self.path / "status.json",
-            {"status": status, "pid": os.getpid(), "host": socket.gethostname(), "time": now, **more},
-        )
+        write_json(self.path / "status.json", {"status": status, **whoami(), "time": now, **more})
 
 
 def make_name() -> str:
@@ -130,8 +127,21 @@ def _check_that_it_can_go_on(run: Run, config: "Config") -> None:
         raise UserError(f"{run.checkpoint('last')}: is missing, so the run cannot go on; start a new run")
 
 
-def is_alive(pid: int) -> bool:
-    """Whether another process of this machine has this number."""
+def whoami() -> dict[str, Any]:
+    """This process, among those of all machines."""
+    return {"host": socket.gethostname(), "pid": os.getpid(), "began": _began(os.getpid())}
+
+
+def _began(pid: int) -> str:
+    """When a process began, in ticks of the clock since the machine did, where Linux tells: a pid is given again."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def is_alive(pid: int, began: str = "") -> bool:
+    """Whether another process of this machine has this number, and is the one that began then."""
     if os.name != "posix" or pid == os.getpid():  # on Windows os.kill would end it
         return False
     try:
@@ -139,8 +149,8 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
-    return True
+        pass
+    return not began or _began(pid) in ("", began)
 
 
 class StopRequested(Exception):

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -50,7 +51,7 @@ def summarize(run: Run) -> Summary:
     lost = status.get("status") == "running" and not run.may_be_training
     rows, monitor = read_rows(run.metrics), run.read_environment().get("monitor", {"metric": "loss", "mode": "min"})
     choose = max if monitor["mode"] == "max" else min
-    monitored = [row for row in rows if row.name == f"val/{monitor['metric']}"]
+    monitored = [row for row in rows if row.name == f"val/{monitor['metric']}" and not math.isnan(row.value)]
     best = choose(monitored, key=lambda row: row.value).step if monitored else None
     kept = [row for row in rows if (row.step == best if row.name.startswith("val/") else row.name[:6] != "train/")]
     config = flatten(read_yaml(run.config)) if run.config.is_file() else {}

@@ -37,6 +37,8 @@ def main(args: argparse.Namespace) -> None:
     engine = importlib.import_module(f".engines.{args.engine}", __name__)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs start with it ignored
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # which an engine may have taken
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGTERM))
     search.open()
     before = sum(trial.state != "running" for trial in search.read())
     total = min(args.trials, space.size or args.trials)

@@ -54,6 +54,7 @@ def show(search: Search) -> None:
     if not finished:
         reason = next((f"trial {trial.number}: {trial.error}" for trial in trials if trial.error), "none began")
         raise UserError(f"{search.folder}: no trial finished; {reason}", exit_code=1)
+    write_best(search)  # a trial may have ended while nobody was told
     rows = [{"trial": each.number, f"val/{each.metric}": each.value, **each.parameters} for each in finished]
     print_table(rows[:ROWS])
     draw(search, trials)

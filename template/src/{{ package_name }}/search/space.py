@@ -3,13 +3,13 @@
 import math
 import random
 from collections.abc import Mapping, Sequence
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
-from ..config import Config, explained, nearest, origin, set_values, setting_names
+from ..config import Config, check_secrets, explained, nearest, origin, set_values, setting_names
 from ..errors import UserError
 from ..files import read_yaml
 from ..section import Section
@@ -56,7 +56,7 @@ class Range(Kind):
         return min(max(drawn, self.low), self.high)
 
     def examples(self) -> Sequence[Value]:
-        return self.low, self.high
+        return self.low, self.high, self.draw(random.Random(0))
 
 
 class Integers(Discrete):
@@ -74,7 +74,7 @@ class Integers(Discrete):
         return self
 
     def examples(self) -> Sequence[Value]:
-        return self.low, self.high
+        return self.low, self.high, self.low + self.step
 
     def all(self) -> Sequence[int]:
         return range(self.low, self.high + 1, self.step)
@@ -133,7 +133,7 @@ class Space(Section):
     def draw(self, number: int) -> dict[str, Value]:
         """The parameters of a trial of a grid, or of one at random."""
         if self.sampler == "grid":
-            return dict(zip(self.parameters, list(product(*self.grid))[number], strict=True))
+            return dict(zip(self.parameters, next(islice(product(*self.grid), number, None)), strict=True))
         source = random.Random(f"{self.seed}/{number}")
         return {key: parameter.draw(source) for key, parameter in self.parameters.items()}
 
@@ -158,7 +158,7 @@ def read_space(file: Path) -> Space:
 
 
 def check_space(space: Space, file: Path, config: Config) -> None:
-    """Every bound must be a value that the experiment may have."""
+    """The bounds, and a value between them, must be values that the experiment may have."""
     names = searched_names()
     listed = ", ".join(names)
     for key, parameter in space.parameters.items():
@@ -170,7 +170,7 @@ def check_space(space: Space, file: Path, config: Config) -> None:
             raise UserError(f"{set_by}: is searched by {file}; leave one out")
         for value in parameter.examples():
             try:
-                Config.model_validate(set_values(config, {key: value}))
+                check_secrets(Config.model_validate(set_values(config, {key: value})))
             except ValidationError as error:
                 raise UserError(f"{file}: parameters.{key}: {value!r}: {error.errors()[0]['msg']}") from None
 

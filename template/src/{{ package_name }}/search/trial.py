@@ -1,5 +1,6 @@
 """The trials of a search are directories of runs, each with a trial.json: all machines and engines build on these."""
 
+import math
 import os
 import secrets
 import shutil
@@ -19,7 +20,7 @@ from typing import Any, Literal
 from ..config import ENV_PREFIX, Config, set_values
 from ..errors import UserError
 from ..files import dump_yaml, flatten, read_json, read_yaml, write_json, write_text
-from ..run import Run, is_alive
+from ..run import Run, is_alive, whoami
 from ..tracking import read_rows
 from .space import Space, Value
 
@@ -29,10 +30,6 @@ LOST = 60.0
 """Seconds after which a trial is lost whose process gives no sign of life, such as on another machine."""
 PACKAGE = __package__.partition(".")[0]
 State = Literal["running", "finished", "pruned", "failed"]
-
-
-def whoami() -> dict[str, Any]:
-    return {"host": socket.gethostname(), "pid": os.getpid()}
 
 
 @dataclass
@@ -59,8 +56,12 @@ class Trial:
     @classmethod
     def read(cls, folder: Path) -> "Trial":
         content = read_json(folder / "trial.json")
-        content["curve"] = [(epoch, value) for epoch, value in content["curve"]]
-        return cls(run=Run(folder), **content)
+        try:
+            content["curve"] = [(epoch, value) for epoch, value in content["curve"]]
+            return cls(run=Run(folder), **content)
+        except (KeyError, TypeError, ValueError):
+            problem = f"{folder}/trial.json: is not a trial as this version writes it"
+            raise UserError(f"{problem}; remove {folder}, and another takes its place") from None
 
     def write(self) -> None:
         content = {name: value for name, value in vars(self).items() if name not in ("run", "process")}
@@ -71,13 +72,15 @@ class Trial:
         """Whether the process that conducted it has ended, here or on another machine."""
         if self.state != "running" or self.owner == whoami():
             return False
-        ended = self.owner["host"] == socket.gethostname() and not is_alive(self.owner["pid"])
-        return ended or time.time() - (self.run.path / "trial.json").stat().st_mtime > LOST
+        if self.owner["host"] == socket.gethostname() and not is_alive(self.owner["pid"], self.owner["began"]):
+            return True
+        signs = [file.stat().st_mtime for file in (self.run.path / "trial.json", self.run.metrics) if file.exists()]
+        return time.time() - max(signs) > LOST
 
     def take_over(self) -> bool:
         """Conduct it from now on, unless another process was faster."""
         try:
-            (self.run.path / ".left-by-{host}-{pid}".format(**self.owner)).touch(exist_ok=False)
+            (self.run.path / ".left-by-{host}-{pid}-{began}".format(**self.owner)).touch(exist_ok=False)
         except FileExistsError:
             return False
         self.owner = whoami()
@@ -91,7 +94,7 @@ class Trial:
         rows = [row for row in read_rows(self.run.metrics) if row.name == f"val/{self.metric}"]
         self.curve = [(row.epoch, row.value) for row in rows]
         choose = max if self.mode == "max" else min
-        self.value = choose((value for _, value in self.curve if value == value), default=None)
+        self.value = choose((value for _, value in self.curve if math.isfinite(value)), default=None)
 
     def start(self, environment: Mapping[str, str]) -> None:
         """Train in a process of its own, unless one that outlived an earlier search does so still."""
@@ -128,11 +131,12 @@ class Trial:
                 stopping.wait(EVERY)
 
     def stop(self) -> None:
-        """Have training save and end."""
-        if self.is_training:
+        """Have training save and end; where it has ended, let it tell its trackers."""
+        if self.is_training and self.run.read_status().get("status") != "finished":
             with suppress(ProcessLookupError):
                 os.kill(self.process.pid if self.process else self.run.read_status()["pid"], signal.SIGTERM)
         while self.is_training:
+            os.utime(self.run.path / "trial.json")
             time.sleep(EVERY)
 
     def conclude(self, pruned: bool = False) -> None:
@@ -188,7 +192,10 @@ class Search:
     def read(self) -> list[Trial]:
         """All trials so far, by their numbers."""
         for file in self.folder.glob("trial-*/trial.json"):
-            number = int(file.parent.name.removeprefix("trial-"))
+            digits = file.parent.name.removeprefix("trial-")
+            if not digits.isdecimal():  # somebody's copy
+                continue
+            number = int(digits)
             if number not in self.found or self.found[number].state == "running":
                 self.found[number] = Trial.read(file.parent)
         return [self.found[number] for number in sorted(self.found)]

@@ -34,11 +34,15 @@ def run_workers(search: Search, suggest: Suggest, prune: Prune | None, say: Call
         device = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
         trial.start(os.environ | trial.environment | device)
         pruned = False
-        for _ in trial.epochs(search.stopping):
-            with lock:
-                pruned = prune is not None and prune(search.space, search.read(), trial)
-            if pruned:
-                break
+        try:
+            for _ in trial.epochs(search.stopping):
+                with lock:
+                    pruned = prune is not None and prune(search.space, search.read(), trial)
+                if pruned:
+                    break
+        except BaseException:
+            trial.stop()
+            raise
         stopped = search.stopping.is_set()
         if stopped or pruned:
             trial.stop()
@@ -80,4 +84,4 @@ def visible_gpus() -> list[str]:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20).stdout
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return [str(number) for number in range(listed.count("GPU "))]
+    return [str(number) for number in range(sum(line.startswith("GPU ") for line in listed.splitlines()))]

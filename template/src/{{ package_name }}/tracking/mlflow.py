@@ -42,7 +42,7 @@ class MLflowTracker(Tracker):
 
     def __init__(self, client: MlflowClient, uri: str, run: "Run", step: int | None) -> None:
         self.client, self.run, self.rows = client, run, list[Metric]()
-        self.place = "runs" if uri.startswith("sqlite:") else uri.rpartition("@")[2]
+        self.place = "runs" if uri == _own(run) else uri.rpartition("@")[2]
         self.where = f"mlflow ui --backend-store-uri {uri}" if uri.startswith("sqlite:") else uri
         experiment = _experiment(client, run, uri)
         found = client.search_runs([experiment], f"tags.run_id = '{run.id}'", max_results=1)
@@ -117,16 +117,18 @@ class MLflowTracker(Tracker):
 
 
 def start(run: "Run", step: int | None) -> MLflowTracker:
-    database = run.path.parent.parent / "mlflow.db"
-    own = f"sqlite:///{database}"
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or own
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or _own(run)
     try:
-        if uri == own:
-            _make_database(database)
+        if uri == _own(run):
+            _make_database(Path(uri.removeprefix("sqlite:///")))
         return MLflowTracker(MlflowClient(uri), uri, run, step)
     except (MlflowException, OSError) as error:
         reason = str(error).split("\n")[0].split(" (Caused by")[0][:300]
         raise UserError(f"{uri} does not answer as it should ({reason}); see MLFLOW_TRACKING_URI", 1) from None
+
+
+def _own(run: "Run") -> str:
+    return f"sqlite:///{run.path.parent.parent / 'mlflow.db'}"
 
 
 def _make_database(file: Path) -> None:
@@ -145,6 +147,8 @@ def _experiment(client: MlflowClient, run: "Run", uri: str) -> str:
     artifacts = (run.path.parent.parent / "mlflow").resolve().as_uri() if uri.startswith("sqlite:") else None
     for _ in range(2):  # another process may make it at the same time
         if found := client.get_experiment_by_name(name):
+            if found.lifecycle_stage == "deleted":
+                break
             return str(found.experiment_id)
         try:
             return str(client.create_experiment(name, artifact_location=artifacts))

@@ -26,7 +26,9 @@ from ray.tune.search import Searcher
 
 from ...errors import UserError
 from ...framework import THREADS
-from ..trial import Search, Trial, whoami
+from ...run import whoami
+from ..space import Discrete
+from ..trial import Search, Trial
 from .optuna import suggest
 
 SCORE = "score"  # the greater, the better
@@ -102,8 +104,10 @@ def run(search: Search, say: Callable[[Trial], None]) -> None:
     gpus = min(1, int(there.get("GPU", 0))) if search.config.trainer.device in ("auto", "cuda") else 0
     cpus = 1 if os.environ.get("RAY_ADDRESS") else max(1, int(there["CPU"]) // search.workers)
     threads = {THREADS: os.environ.get(THREADS, str(cpus))}
-    epochs = search.config.trainer.max_epochs + 1  # so that none is stopped that is at its end
-    scheduler = ASHAScheduler("epoch", max_t=epochs) if search.space.pruning else None
+    searched = search.space.parameters.get("trainer.max_epochs")
+    epochs = [search.config.trainer.max_epochs, *(searched.all() if isinstance(searched, Discrete) else ())]
+    most = max(epoch for epoch in epochs if isinstance(epoch, int))
+    scheduler = ASHAScheduler("epoch", max_t=most + 1) if search.space.pruning else None  # none is stopped at its end
     tuner = tune.Tuner(
         tune.with_resources(Training, {"cpu": cpus, "gpu": gpus}),
         tune_config=tune.TuneConfig(

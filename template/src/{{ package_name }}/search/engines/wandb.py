@@ -18,7 +18,10 @@ def run(search: Search, say: Callable[[Trial], None]) -> None:
     for key, parameter in search.space.parameters.items():
         if isinstance(parameter, Choice) and None in parameter.values:
             raise UserError(f"parameters.{key}: W&B has no way to pass null; leave it out")
-    write_text(search.folder / "base.yaml", dump_yaml(set_values(search.config, {"name": search.folder.name})))
+    choices = ((key, each.values) for key, each in search.space.parameters.items() if isinstance(each, Choice))
+    flags = {key: False for key, values in choices if any(value is True for value in values)}  # the agent passes no False
+    base = set_values(search.config, {**flags, "name": search.folder.name})
+    write_text(search.folder / "base.yaml", dump_yaml(base))
     file = search.folder / "sweep.yaml"
     write_text(file, dump_yaml(build_sweep(search)))
     print(f"wrote {file}; start it, then an agent on each GPU, by what it prints:\n  wandb sweep {file}")
