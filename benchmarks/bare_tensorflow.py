@@ -9,6 +9,7 @@ import tensorflow as tf
 from my_model.config import Config
 from my_model.contract import ArrayExamples
 from my_model.data import build_datasets
+from my_model.distributed import Runtime
 from my_model.model import build_model
 from my_model.settings import DataSettings, ModelSettings
 from my_model.train import build_optimizer
@@ -27,7 +28,7 @@ class BareLoop:
         self.steps = len(self.labels) // batch_size
         keras.utils.set_random_seed(0)
         self.model = build_model(ModelSettings(width=width), datasets.facts)
-        self.optimizer = build_optimizer(Config(), self.model, "fp32")
+        self.optimizer = build_optimizer(Config(), self.model, Runtime(0, 1, "cpu", "fp32", compiled=False))
         specs = (tf.TensorSpec([None, *datasets.facts.image_shape]), tf.TensorSpec([None], tf.int64))
         self.graph = tf.function(self.update, input_signature=specs, autograph=False)
 

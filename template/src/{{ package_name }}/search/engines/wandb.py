@@ -19,7 +19,9 @@ def run(search: Search, say: Callable[[Trial], None]) -> None:
         if isinstance(parameter, Choice) and None in parameter.values:
             raise UserError(f"parameters.{key}: W&B has no way to pass null; leave it out")
     choices = ((key, each.values) for key, each in search.space.parameters.items() if isinstance(each, Choice))
-    flags = {key: False for key, values in choices if any(value is True for value in values)}  # the agent passes no False
+    flags = {
+        key: False for key, values in choices if any(value is True for value in values)
+    }  # the agent adds true alone
     base = set_values(search.config, {**flags, "name": search.folder.name})
     write_text(search.folder / "base.yaml", dump_yaml(base))
     file = search.folder / "sweep.yaml"
