@@ -83,9 +83,8 @@ class Run:
     def may_be_training(self) -> bool:
         """Whether a process of this machine trains it, or one of another machine, of which this one cannot know."""
         status = self.read_status()
-        lost = status.get("host") == socket.gethostname() and not is_alive(
-            status.get("pid", 0), status.get("began", "")
-        )
+        here = status.get("host") == socket.gethostname()
+        lost = here and not is_alive(status.get("pid", 0), status.get("began", ""))
         return status.get("status") == "running" and not lost
 
     def write_status(self, status: Status, **more: object) -> None:
