@@ -1,4 +1,4 @@
-"""What VS Code's YAML extension shows in configs/experiment and configs/search: its language server, with the project's own settings."""
+"""What redhat.vscode-yaml does with configs/experiment and configs/search: its server, with the project's settings."""
 
 import json
 from collections.abc import Iterator
