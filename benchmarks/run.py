@@ -244,7 +244,7 @@ def bench_trackers(bench: Bench) -> Iterator[Row]:
     """The training loop with all four trackers, against the same with none (step.py --trackers)."""
     words = ("step.py", "--trackers", "5.5", "--repeats", str(bench.repeats))
     project = workspace(bench.fresh(), trackers=WIDE["trackers"])
-    found = json.loads(bench.script(*words, project=project))
+    found = json.loads(bench.script(*words, project=project).splitlines()[-1])  # after what the trackers say
     size = f"width {found['width']}, batch {found['batch_size']}"
     what = f"four trackers, training step of about 5.5 ms ({size}); floor: the same step with none"
     yield tabulate(what, found["samples"], "≤ 1.02")
