@@ -127,7 +127,10 @@ IMPORTED_AS |= {
 
 
 def imports(project: Project, folder: str) -> set[str]:
-    """Every absolute import below a folder, with all its prefixes: torch, torch.nn, ..."""
+    """Every absolute import below a folder, with all its prefixes: torch, torch.nn, ...
+
+    And the distributions whose files it reads, without an import.
+    """
     found = set()
     for path in (project.path / folder).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -135,6 +138,9 @@ def imports(project: Project, folder: str) -> set[str]:
                 found |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
                 found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "distribution":
+                name = str(ast.literal_eval(node.args[0]))
+                found.add(IMPORTED_AS.get(name, name))
     return {name[: end.start()] for name in found for end in re.finditer(r"\.|$", name)}
 
 

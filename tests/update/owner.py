@@ -47,7 +47,7 @@ def edit(project: Workspace) -> None:
     root, package = project.path, project.path / "src" / project.package
     # data, model and task of their own; the model has become a folder
     replace(package / "settings.py", "rotation: float = Field(10.0", "rotation: float = Field(12.0")
-    replace(package / "data.py", "    images = (bunch", "    # we looked at all of them\n    images = (bunch")
+    replace(package / "data.py", "    images = (", "    # we looked at all of them\n    images = (")
     replace(package / "task.py", '        return {"accuracy": ', '        return {"all": 1.0, "accuracy": ')
     (package / "model").mkdir()
     (package / "model.py").rename(package / "model" / "__init__.py")

@@ -248,6 +248,7 @@ def record_start(
     run.write_status("running")
     write_text(run.config, dump_config(config))
     commit = _git("rev-parse", "HEAD")
+    packages = [found.metadata for found in importlib.metadata.distributions()]
     environment = {
         "id": before.get("id") or (run.id if before else secrets.token_hex(16)),
         "commit": commit or None,
@@ -258,7 +259,7 @@ def record_start(
         "hardware": hardware,
         "data_version": data_version,
         "monitor": monitor,
-        "packages": dict(sorted((d.metadata["Name"], d.version) for d in importlib.metadata.distributions())),
+        "packages": dict(sorted((found["Name"], found["Version"]) for found in packages)),
     }
     write_json(run.path / "environment.json", environment)
 
