@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support import ROOT
-from workspace import FRAMEWORKS, SMALL, Workspace
+from workspace import EXHAUSTIVE, FRAMEWORKS, SMALL, Workspace
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 PAGES = ("", "runs", "mistakes")
-# The demo is the same text in both frameworks; one page reads checkpoints.
-IN_BOTH = pytest.mark.parametrize("demo", FRAMEWORKS, indirect=True)
 LABELS = """
 import json
 from {package} import data, settings
@@ -29,7 +27,8 @@ class Demo:
     url: str
 
 
-@pytest.fixture(scope="module", params=FRAMEWORKS[:1])
+# The demo is the same text in both frameworks; one page reads checkpoints.
+@pytest.fixture(scope="module", params=FRAMEWORKS if EXHAUSTIVE else FRAMEWORKS[:1])
 def demo(browser: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     from demo import served, trained_project
 
@@ -66,7 +65,6 @@ def test_it_listens_on_this_machine_alone(demo: Demo) -> None:
     assert "Network URL" not in said and "External URL" not in said
 
 
-@IN_BOTH
 def test_pictures_of_the_test_set_are_predicted(demo: Demo, page: "Page") -> None:
     code = LABELS.format(package=demo.project.package)
     labels = json.loads(demo.project.run(demo.project.python, "-c", code).stdout)
@@ -129,7 +127,6 @@ def test_curves_of_the_runs_are_shown(page: "Page") -> None:
     page.get_by_test_id("stDataFrame").wait_for()
 
 
-@IN_BOTH
 def test_mistakes_are_shown_as_pictures(page: "Page") -> None:
     page.get_by_role("link", name="Mistakes").click()
     page.get_by_text("predicted").nth(23).wait_for()

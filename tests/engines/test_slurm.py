@@ -16,6 +16,7 @@ from programs import SLURM, find_slurm_program
 from workspace import (
     EXHAUSTIVE,
     FRAMEWORKS,
+    IN_DEPTH,
     Workspace,
     error_line,
     last_step,
@@ -128,7 +129,7 @@ def test_a_job_goes_on_after_its_time_limit(slurm: Slurm, project: Workspace, lo
     assert not distribution_problems(project, long_single, job.run)
 
 
-@pytest.mark.skipif(not EXHAUSTIVE, reason="one job more: make test-all")
+@IN_DEPTH
 def test_a_job_goes_on_after_a_preemption(slurm: Slurm, project: Workspace, long_single: Path) -> None:
     job = submit(slurm, project, "--nodes 2 --exclusive", *THREE_EPOCHS)
     job.wait_for_step(25)
@@ -154,6 +155,7 @@ def test_a_cancelled_job_is_saved_and_not_queued_again(slurm: Slurm, project: Wo
     assert not distribution_problems(project, long_single, job.run)
 
 
+@IN_DEPTH
 def test_an_array_trains_with_its_seeds(slurm: Slurm, project: Workspace, long_single: Path) -> None:
     array = submit(slurm, project, "--array 0-1", *THREE_EPOCHS).id
     tasks = [Job(slurm, project, f"{array}_{seed}") for seed in (0, 1)]

@@ -52,6 +52,7 @@ def test_the_form_answers_as_the_command_line_does(project: Workspace) -> None:
             assert " ".join(answer["label"]) in shown["text"]
 
 
+@pytest.mark.parametrize("project", PROJECTS if EXHAUSTIVE else PROJECTS[:1], ids="-".join, indirect=True)
 def test_the_projects_own_test_of_the_demo_holds(project: Workspace) -> None:
     project.run(project.python, "-m", "pytest", "-q", "tests/test_demo.py")
 

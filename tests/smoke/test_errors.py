@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from workspace import (
+    FIRST_FRAMEWORK,
     FRAMEWORKS,
-    SHARED_FILES,
     SMALL,
     Workspace,
     error_line,
@@ -113,7 +113,7 @@ def outcomes(project: Workspace) -> dict[str, subprocess.CompletedProcess[str]]:
     return outcomes
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 @pytest.mark.parametrize("case", CASES)
 def test_usage(outcomes: dict[str, subprocess.CompletedProcess[str]], case: str) -> None:
     _, *words = CASES[case]
@@ -127,7 +127,7 @@ def test_a_precision_that_the_device_lacks(project: Workspace) -> None:
     assert "trainer.precision" in line and "fp32" in line
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
@@ -148,7 +148,7 @@ def test_no_run_yet(tmp_path: Path) -> None:
     assert not (project.path / "runs").exists()
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_a_run_name_that_is_a_file(project: Workspace) -> None:
     (project.path / "runs/baseline/a-file").write_text("mine")
     assert "runs/baseline/a-file" in refused(project, FAILURE, "train", "--run-name", "a-file")
@@ -203,7 +203,7 @@ def test_damaged_checkpoints(project: Workspace, run: Path, damage: Callable[[Pa
     assert not (project.path / "executed").exists()
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_damaged_or_newer_model(project: Workspace, run: Path) -> None:
     description = json.loads((run / "model.json").read_text("utf-8"))
     (run / "model.json").write_text(json.dumps(description | {"schema_version": 2}), "utf-8")
@@ -215,7 +215,7 @@ def test_damaged_or_newer_model(project: Workspace, run: Path) -> None:
     assert "model.onnx: cannot be loaded" in refused(project, USAGE, "predict", "text.png", "--model", run)
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_files_that_are_no_pictures(project: Workspace) -> None:
     for bad, reason in (("text.png", "not a readable picture"), ("zero.png", "the file is empty")):
         done = project.cli("predict", "good", bad, "--format", "jsonl", check=False)
@@ -224,7 +224,7 @@ def test_files_that_are_no_pictures(project: Workspace) -> None:
         assert len(done.stdout.splitlines()) == 1, "the readable picture is predicted all the same"
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_an_empty_image_folder(project: Workspace) -> None:
     folder = ("--data.source", "image-folder", "--data.folder")
     for name in ("empty", "missing"):
@@ -247,6 +247,7 @@ def test_a_loss_that_is_not_finite(project: Workspace) -> None:
     assert not list(project.run_dir("diverged").glob("checkpoints/*"))
 
 
+@FIRST_FRAMEWORK
 def test_a_batch_that_is_too_large_or_does_not_divide(project: Workspace) -> None:
     for name, flags, words in (
         ("large", ("--trainer.global-batch-size", "2000"), "2000"),
@@ -257,6 +258,7 @@ def test_a_batch_that_is_too_large_or_does_not_divide(project: Workspace) -> Non
         assert "trainer.global_batch_size" in error_line(done) and words in error_line(done)
 
 
+@FIRST_FRAMEWORK
 def test_a_full_disk_during_a_checkpoint(project: Workspace) -> None:
     arguments = (*SMALL, "--trainer.max-epochs", "2")
     whole = project.train("enough-room", *arguments)
@@ -277,6 +279,7 @@ def test_a_full_disk_during_a_checkpoint(project: Workspace) -> None:
     assert last_step(run) == last_step(whole)
 
 
+@FIRST_FRAMEWORK
 def test_a_folder_that_cannot_be_written(project: Workspace) -> None:
     """Also as root, for whom no folder is read-only: one below a device cannot be made."""
     done = project.cli("train", "--runs-dir", "/dev/null/runs", check=False)
@@ -290,7 +293,7 @@ def test_a_folder_that_cannot_be_written(project: Workspace) -> None:
         assert "locked" in error_line(done) and "Permission denied" in error_line(done)
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_another_folder(project: Workspace, tmp_path: Path) -> None:
     """Where the project's files are not found, the line says which; with paths it works from anywhere."""
 
@@ -309,6 +312,7 @@ def test_another_folder(project: Workspace, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@FIRST_FRAMEWORK
 def test_a_run_without_a_finished_epoch(project: Workspace) -> None:
     run = project.run_dir("early")
     with project.started_cli("train", "--run-name", "early", *SMALL) as process:
@@ -321,7 +325,7 @@ def test_a_run_without_a_finished_epoch(project: Workspace) -> None:
         assert f"best{project.suffix}" in line and str(run) in line
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_output_cut_short_is_no_error(project: Workspace) -> None:
     """`| head` ends the reader first."""
     command = f"{project.python} -m {project.package} train --dry-run | head -n 1"

@@ -10,7 +10,7 @@ from distribution import TWENTY_STEPS, distribution_problems
 from test_distributed import launch
 from test_order import order_problems, record_reads
 from test_resume import STEPS_PER_EPOCH, THREE_EPOCHS, resume_problems, train_with_kills
-from workspace import EXHAUSTIVE, Workspace, workspace
+from workspace import EXHAUSTIVE, IN_DEPTH, Workspace, workspace
 
 
 def resumed(project: Workspace) -> list[str]:
@@ -72,8 +72,9 @@ FAULTS = [
         resumed,
         "test_training.py",
         framework="tensorflow",
+        always=False,
     ),
-    Fault("zero_grad dropped", "train.py", "    loop.optimizer.zero_grad()\n", "", resumed, "test_training.py"),
+    Fault("zero_grad dropped", "train.py", "    loop.optimizer.zero_grad()\n", "", resumed, "test_training.py", False),
     Fault(
         "model not wrapped",
         "distributed.py",
@@ -81,6 +82,7 @@ FAULTS = [
         "return model; DistributedDataParallel(model, ",
         distributed,
         "test_distributed.py",
+        always=False,
     ),
     Fault(
         "gradients averaged twice (FSDP2)",
@@ -96,6 +98,7 @@ FAULTS = [
         "for part in (first, *others)",
         "for part in (*others, first)",
         sharded,
+        always=False,
     ),
     Fault(
         "gradients summed rather than averaged",
@@ -151,7 +154,7 @@ def test_a_planted_fault_is_seen(fault: Fault, tmp_path: Path) -> None:
     print(f"{len(problems)} problems, such as: {problems[0]}")
 
 
-@pytest.mark.skipif(not EXHAUSTIVE, reason="runs each project's own tests: make test-all")
+@IN_DEPTH
 @pytest.mark.parametrize("fault", [f for f in FAULTS if f.own_test], ids=lambda fault: fault.name)
 def test_a_projects_own_tests_see_it_too(fault: Fault, tmp_path: Path) -> None:
     project = workspace(tmp_path / "project", fault.framework)

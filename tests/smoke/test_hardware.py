@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from workspace import FRAMEWORKS, Workspace, workspace
+from workspace import EXHAUSTIVE, FRAMEWORKS, Workspace, workspace
 
 SCRIPTS = {"pytorch": "fake_gpus.py", "tensorflow": "fake_gpus_tensorflow.py"}
 NAMES = {"pytorch": ("PyTorch 2.", "TORCH_BACKEND=auto"), "tensorflow": ("TensorFlow 2.", "TF_BUILD=cuda")}
@@ -45,16 +45,25 @@ def test_free_and_busy_gpus(project: Workspace) -> None:
     ]
 
 
+KERNELS = [
+    ([12, 0], "sm_80 sm_90", False),
+    ([12, 0], "sm_80 compute_90", True),
+    ([8, 6], "sm_80 sm_90", True),
+    ([7, 0], "sm_75 sm_80", False),
+    ([9, 0], "sm_90a", True),
+    ([9, 4], "gfx942", True),
+]
+
+
 @pytest.mark.parametrize(
-    ("capability", "build", "fits"),
+    ("project", "capability", "build", "fits"),
     [
-        ([8, 6], "sm_80 sm_90", True),
-        ([12, 0], "sm_80 sm_90", False),
-        ([12, 0], "sm_80 compute_90", True),
-        ([7, 0], "sm_75 sm_80", False),
-        ([9, 0], "sm_90a", True),
-        pytest.param([9, 4], "gfx942", True, id="rocm"),
+        (framework, *case)
+        for framework in FRAMEWORKS
+        for case in KERNELS[: None if EXHAUSTIVE or framework == "pytorch" else 2]
     ],
+    indirect=["project"],
+    scope="module",
 )
 def test_a_build_without_kernels_for_the_gpu(
     project: Workspace, capability: list[float], build: str, fits: bool

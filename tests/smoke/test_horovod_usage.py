@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from workspace import FRAMEWORKS, SHARED_FILES, SMALL, Workspace, error_line, snapshot, workspace
+from workspace import FIRST_FRAMEWORK, FRAMEWORKS, SMALL, Workspace, error_line, snapshot, workspace
 
 NEEDS = "launch/install_horovod.sh"
 
@@ -15,7 +15,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
     return workspace(tmp_path_factory.mktemp("horovod") / "project", request.param)
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_a_dry_run_shows_the_command(project: Workspace) -> None:
     before = snapshot(project.path)
     options = ("--hosts", "a:4,b:4", "--run-name", "first", "--dry-run")
@@ -33,7 +33,7 @@ def test_without_a_number_it_starts_one_a_gpu_or_two(project: Workspace) -> None
     assert not done.stderr
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
@@ -59,6 +59,7 @@ def test_a_mistake_is_one_line(project: Workspace, words: str, reason: str) -> N
     assert snapshot(project.path) == before
 
 
+@FIRST_FRAMEWORK
 @pytest.mark.parametrize("rank", ["0", "1"])
 def test_the_strategy_names_what_installs_horovod(project: Workspace, rank: str) -> None:
     """From rank 0 alone."""
@@ -72,7 +73,7 @@ def test_the_strategy_names_what_installs_horovod(project: Workspace, rank: str)
     assert not project.run_dir("missing").exists()
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_help_is_there(project: Workspace) -> None:
     assert "--nproc N" in project.run("launch/horovod.sh", "--help").stdout
     assert "g++, cmake and make" in project.run(NEEDS, "--help").stdout

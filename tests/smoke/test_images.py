@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from workspace import FRAMEWORKS, SHARED_FILES, SMALL, Workspace, error_line, status, workspace
+from workspace import EXHAUSTIVE, FIRST_FRAMEWORK, FRAMEWORKS, SMALL, Workspace, error_line, status, workspace
 
 PICTURES = 48
 FOLDER = ("--data.source", "image-folder", "--data.folder", "pictures", "--data.image-size", "16")
 
 
-@pytest.fixture(scope="module", params=FRAMEWORKS)
+@pytest.fixture(scope="module", params=FRAMEWORKS if EXHAUSTIVE else FRAMEWORKS[:1])
 def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     project = workspace(tmp_path_factory.mktemp("images") / "project", request.param)
     project.script("write_pictures.py", "pictures", f"0-{PICTURES}")
@@ -47,7 +47,7 @@ def test_grey(project: Workspace) -> None:
     assert len(project.predict("pictures/lying", "--model", run)) == PICTURES
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_bad_files_are_named_and_left_out_or_fatal(project: Workspace) -> None:
     bad = project.path / "pictures/lying"
     (bad / "text.png").write_text("this is no picture")
@@ -72,7 +72,7 @@ def test_bad_files_are_named_and_left_out_or_fatal(project: Workspace) -> None:
             (bad / name).unlink()
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_new_files_move_no_old_one_to_another_split(project: Workspace) -> None:
     before = splits(project)
     assert all(before.values()), "each split has pictures"
@@ -89,7 +89,7 @@ def test_new_files_move_no_old_one_to_another_split(project: Workspace) -> None:
     assert len(names) == len(set(names)) == 4 * PICTURES
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_a_moved_folder_keeps_its_splits(project: Workspace, tmp_path: Path) -> None:
     shutil.copytree(project.path / "pictures", tmp_path / "elsewhere")
     moved = json.loads(project.script("list_splits.py", project.package, tmp_path / "elsewhere").stdout)

@@ -6,7 +6,7 @@ import pytest
 
 from distribution import TOLERANCE, TWENTY_STEPS, distribution_problems
 from test_faults import Fault
-from workspace import EXHAUSTIVE, Workspace, differences, error_line, workspace
+from workspace import IN_DEPTH, Workspace, differences, error_line, workspace
 
 TWO_COPIES = ("--trainer.strategy", "mirrored")
 CLIPPED = ("--trainer.max-grad-norm", "0.1")
@@ -37,7 +37,7 @@ def test_clipping(project: Workspace) -> None:
     assert not distribution_problems(project, clipped, train_copies(project, "clipped", *CLIPPED))
 
 
-@pytest.mark.skipif(not EXHAUSTIVE, reason="one run more: make test-all")
+@IN_DEPTH
 def test_accumulation(project: Workspace, single: Path) -> None:
     run = train_copies(project, "parts", "--trainer.accumulation-steps", "2")
     assert not distribution_problems(project, single, run)

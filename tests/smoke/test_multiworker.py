@@ -24,6 +24,7 @@ from distribution import (
 from test_faults import Fault
 from workspace import (
     EXHAUSTIVE,
+    IN_DEPTH,
     SMALL,
     Workspace,
     differences,
@@ -61,7 +62,7 @@ def test_two_processes_equal_one(project: Workspace, single: Path, two: subproce
     assert not two.stderr, "nothing but what training prints"
 
 
-@pytest.mark.skipif(not EXHAUSTIVE, reason="one launch more: make test-all")
+@IN_DEPTH
 def test_accumulation_in_two_processes(project: Workspace, single: Path) -> None:
     project.run(*LAUNCH, "parts", "--", *TWENTY_STEPS, "--trainer.accumulation-steps", "2")
     assert not distribution_problems(project, single, project.run_dir("parts"))
@@ -104,7 +105,7 @@ def test_a_killed_process_is_replaced(project: Workspace, long_single: Path, ste
     assert all(line.startswith("error: another process of this run has ended") for line in errors[:-1]), errors
 
 
-@pytest.mark.skipif(not EXHAUSTIVE, reason="two launches more: make test-all")
+@IN_DEPTH
 @pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM"])
 def test_interrupted_processes_save_once_and_go_on(project: Workspace, long_single: Path, how: str) -> None:
     assert not interruption_problems(project, long_single, LAUNCH, how)
@@ -118,7 +119,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("fault", FAULTS if EXHAUSTIVE else FAULTS[:2], ids=lambda fault: fault[0])
+@pytest.mark.parametrize("fault", FAULTS if EXHAUSTIVE else FAULTS[:1], ids=lambda fault: fault[0])
 def test_a_planted_fault_is_seen(
     project: Workspace, single: Path, fault: tuple[str, str, str, str], tmp_path: Path
 ) -> None:
@@ -136,7 +137,7 @@ def machines(project: Workspace, name: str, hosts: str) -> list[tuple[str, ...]]
     return [("launch/multiworker.sh", *options, "--node-rank", node, "--") for node in ("0", "1")]
 
 
-@pytest.mark.skipif(not EXHAUSTIVE, reason="one launch more: make test-all")
+@IN_DEPTH
 @pytest.mark.parametrize("hosts", ["127.0.0.1,localhost", "127.0.0.1,127.0.0.2"])
 def test_two_machines_equal_one(project: Workspace, single: Path, hosts: str) -> None:
     run = project.run_dir(hosts.replace(",", "-"))
@@ -148,7 +149,7 @@ def test_two_machines_equal_one(project: Workspace, single: Path, hosts: str) ->
     assert not done.stdout + done.stderr, "rank 0 prints"
 
 
-@pytest.mark.skipif(not EXHAUSTIVE, reason="two launches more: make test-all")
+@IN_DEPTH
 @pytest.mark.parametrize("what", ["process", "machine"])
 def test_what_is_lost_of_two_machines_is_replaced(project: Workspace, long_single: Path, what: str) -> None:
     run = project.run_dir(f"lost-{what}")

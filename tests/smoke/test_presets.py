@@ -9,7 +9,7 @@ from statistics import mean
 import pytest
 
 from support import PRESETS, ROOT, Project, render
-from workspace import EXHAUSTIVE, FRAMEWORKS, ONE_THREAD, read_accuracy, workspace
+from workspace import EXHAUSTIVE, FRAMEWORKS, IN_DEPTH, ONE_THREAD, read_accuracy, workspace
 
 FAST = ONE_THREAD | {"PYTHONDONTWRITEBYTECODE": ""}
 HEAVY = (
@@ -156,7 +156,7 @@ def test_prediction_without_the_framework(project: Project, tmp_path: Path) -> N
     assert done.returncode != 0
 
 
-@pytest.mark.skipif(not EXHAUSTIVE, reason="five trainings: make test-all")
+@IN_DEPTH
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_baseline_over_five_seeds(framework: str, tmp_path: Path) -> None:
     project = workspace(tmp_path / "project", framework)

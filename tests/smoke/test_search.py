@@ -16,8 +16,8 @@ import yaml
 from support import ROOT, WIDE
 from workspace import (
     EXHAUSTIVE,
+    FIRST_FRAMEWORK,
     FRAMEWORKS,
-    SHARED_FILES,
     SMALL,
     Workspace,
     error_line,
@@ -116,7 +116,7 @@ def test_the_best_of_a_search_trains_to_the_same_score(project: Workspace, engin
     assert min(losses(project.path / f"runs/{engine}-best/again")) == best["value"]
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_a_killed_worker_is_one_failed_trial(project: Workspace) -> None:
     words = (
         "search",
@@ -140,12 +140,13 @@ def test_a_killed_worker_is_one_failed_trial(project: Workspace) -> None:
     assert "1 failed" in (project.path / "out.txt").read_text("utf-8")
 
 
-STOPS = [("optuna", signal.SIGKILL), ("optuna", signal.SIGINT), ("ray", signal.SIGTERM)]
-STOPS += [("optuna", signal.SIGTERM), ("ray", signal.SIGKILL), ("ray", signal.SIGINT)] if EXHAUSTIVE else []
-STOPS += [("optuna", signal.SIGHUP)] if EXHAUSTIVE else []
+STOPS = [("optuna", signal.SIGKILL), ("optuna", signal.SIGINT)]
+if EXHAUSTIVE:
+    STOPS += [("optuna", number) for number in (signal.SIGTERM, signal.SIGHUP)]
+    STOPS += [("ray", number) for number in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)]
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 @pytest.mark.parametrize(("engine", "number"), STOPS)
 def test_a_search_that_was_stopped_goes_on(project: Workspace, engine: str, number: signal.Signals) -> None:
     name = f"{engine}-{number.name}"
@@ -174,7 +175,7 @@ def test_a_search_that_was_stopped_goes_on(project: Workspace, engine: str, numb
         assert said.count("run runs/") == (1 if number == signal.SIGKILL else 2)
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_ray_replaces_a_killed_worker(project: Workspace) -> None:
     """Its trial trains on, and another worker follows it."""
     words = ("search", "--space", "configs/search/wide.yaml", "--search-name", "replaced", "--engine", "ray")
@@ -190,7 +191,7 @@ def test_ray_replaces_a_killed_worker(project: Workspace) -> None:
     assert len(losses(run)) == EPOCHS, "each epoch once"
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_two_searches_share_the_trials(project: Workspace) -> None:
     """As on two machines that see the same folder."""
     words = ("search", "--space", "configs/search/wide.yaml", "--search-name", "shared", "--trials", "4")
@@ -203,7 +204,7 @@ def test_two_searches_share_the_trials(project: Workspace) -> None:
     assert len({json.dumps(trial["parameters"]) for trial in found}) == 4
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_a_trial_is_claimed_once(project: Workspace) -> None:
     """However many processes ask at the same time."""
     claimed = json.loads(project.script("search_claims.py", "runs/claims").stdout)
@@ -211,7 +212,7 @@ def test_a_trial_is_claimed_once(project: Workspace) -> None:
     assert sorted(number for numbers in claimed for number in numbers) == list(range(60)), claimed
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_a_grid_is_every_combination_once(project: Workspace) -> None:
     parameters = {"model.depth": int_range(1, 2), "optimizer.name": PARAMETERS["optimizer.name"]}
     write_space(project, "grid", parameters=parameters, sampler="grid")
@@ -222,7 +223,7 @@ def test_a_grid_is_every_combination_once(project: Workspace) -> None:
     assert combinations == Counter((depth, name) for depth in (1, 2) for name in ("adamw", "sgd"))
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_a_poor_trial_is_pruned(project: Workspace) -> None:
     """One that learns nothing, after trials that did well."""
     rates = {"optimizer.learning_rate": {"type": "choice", "values": [1e-12]}}
@@ -247,7 +248,7 @@ def test_a_poor_trial_is_pruned(project: Workspace) -> None:
     assert status(project.path / "runs/poor/trial-0005") == "interrupted"
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_trials_are_children_of_their_search_in_mlflow(project: Workspace) -> None:
     words = ("--trials", "2", "--workers", "2", *SMALL, "--trainer.max-steps", "2")
     search(project, "children", *words, "--tracking.trackers", '["mlflow"]')
@@ -264,7 +265,7 @@ assert {run.info.status for run in runs.values()} == {"FINISHED"}
     project.run(project.python, "-c", code)
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_a_sweep_of_wandb_starts_our_training(project: Workspace) -> None:
     said = search(project, "sweep", "--engine", "wandb", "--trials", "7", *SMALL, "--trainer.max-steps", "2").stdout
     assert said.splitlines()[-1].split() == ["wandb", "sweep", "runs/sweep/sweep.yaml"]
@@ -289,7 +290,7 @@ def test_a_sweep_of_wandb_starts_our_training(project: Workspace) -> None:
     assert list(run.glob("tracking/wandb/offline-run-*-abc123")), "the agent's run is another"
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_a_sweep_of_wandb_can_switch_off_what_the_experiment_has(project: Workspace) -> None:
     """The agent names a flag that is true, and leaves out one that is false."""
     experiment = project.path / "configs/experiment/compiled.yaml"
@@ -302,7 +303,7 @@ def test_a_sweep_of_wandb_can_switch_off_what_the_experiment_has(project: Worksp
     assert base["trainer"]["compile"] is False and base["trainer"]["max_epochs"] == 1
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 @pytest.mark.parametrize(
     ("space", "arguments", "line"),
     [
@@ -337,7 +338,7 @@ def test_a_mistake_is_one_line(project: Workspace, space: dict[str, Any], argume
     assert not (project.path / "runs/mistake").exists()
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_another_space_is_another_search(project: Workspace) -> None:
     search(project, "first", "--engine", "wandb", *QUICK)
     done = search(project, "first", "--engine", "wandb", *QUICK, "--seed", "1", check=False)
@@ -345,7 +346,7 @@ def test_another_space_is_another_search(project: Workspace) -> None:
     assert error_line(done).endswith("begun with another config.seed (0, is now 1); choose another --search-name")
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_a_damaged_trial_is_one_line_and_a_copy_is_none(project: Workspace) -> None:
     search(project, "damaged", "--engine", "wandb", *QUICK)
     for name in ("trial-0000", "trial-0000-copy"):
@@ -357,7 +358,7 @@ def test_a_damaged_trial_is_one_line_and_a_copy_is_none(project: Workspace) -> N
     assert error_line(done) == f"error: {problem}; remove runs/damaged/trial-0000, and another takes its place"
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_a_gpu_is_counted_once(project: Workspace, tmp_path: Path) -> None:
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'GPU 0: NVIDIA RTX 4070 Laptop GPU (UUID: GPU-1)'\n", "utf-8")
     (tmp_path / "nvidia-smi").chmod(0o755)
@@ -366,7 +367,7 @@ def test_a_gpu_is_counted_once(project: Workspace, tmp_path: Path) -> None:
     assert project.run(project.python, "-c", f"{code}; print(visible_gpus())", env={"PATH": path}).stdout == "['0']\n"
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_engines_beat_random_search(project: Workspace) -> None:
     lines = map(json.loads, project.script("search_planted.py").stdout.splitlines())
     found = {name: (best, late) for name, best, late in lines}

@@ -15,7 +15,18 @@ from typing import Any
 import pytest
 
 from support import WIDE
-from workspace import FRAMEWORKS, SHARED_FILES, SMALL, Workspace, error_line, last_step, status, wait_until, workspace
+from workspace import (
+    EXHAUSTIVE,
+    FIRST_FRAMEWORK,
+    FRAMEWORKS,
+    SMALL,
+    Workspace,
+    error_line,
+    last_step,
+    status,
+    wait_until,
+    workspace,
+)
 
 TRACKERS = WIDE["trackers"]
 TWO_EPOCHS = (*SMALL, "--trainer.max-epochs", "2")
@@ -30,7 +41,7 @@ KEYS = {
 }
 
 
-@pytest.fixture(scope="module", params=FRAMEWORKS)
+@pytest.fixture(scope="module", params=FRAMEWORKS if EXHAUSTIVE else FRAMEWORKS[:1])
 def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     made = workspace(tmp_path_factory.mktemp("tracking") / "project", request.param, trackers=TRACKERS)
     made.run("git", "init", "--quiet")
@@ -112,7 +123,7 @@ assert [output.name for output in model.metadata.signature.outputs.inputs] == [n
     project.run(project.python, "-c", code, source, tracked / "model.onnx")
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_a_run_that_goes_on_is_one_run(project: Workspace) -> None:
     run = project.run_dir("goes-on")
     with project.started_cli("train", "--run-name", run.name, *LONG) as process:
@@ -133,7 +144,7 @@ def test_a_run_that_goes_on_is_one_run(project: Workspace) -> None:
         assert found.get("status", "finished") == "finished"
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_sync_tells_a_tracker_all_and_nothing_twice(project: Workspace) -> None:
     run = project.train("untracked", *TWO_EPOCHS, *NONE)
     project.cli("evaluate", run)
@@ -177,7 +188,7 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_a_server_that_dies_does_not_stop_training(
     project: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,7 +222,7 @@ def test_a_server_that_dies_does_not_stop_training(
             assert told(stored(project, "mlflow", run, uri)) == logged(run)
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_only_rank_0_tells(project: Workspace, tracked: Path) -> None:
     """One archive and one file of events for each of the three commands, of which the first had two processes."""
     assert "world size 2" in (project.path / "said.txt").read_text("utf-8")
@@ -227,7 +238,7 @@ def test_no_secret_is_written(project: Workspace, tracked: Path) -> None:
             assert not [path for path in files if value.encode() in path.read_bytes()], name
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -244,7 +255,7 @@ def test_a_configuration_is_refused(project: Workspace, words: tuple[str, str], 
     assert "hunter2" not in done.stderr and "planted" not in done.stderr
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_a_tracker_that_was_not_chosen_is_not_imported(project: Workspace) -> None:
     code = """
 import sys
@@ -257,7 +268,7 @@ print([name for name in ("mlflow", "wandb", "comet_ml", "tensorboard") if name i
     assert done.stdout.splitlines()[-1] == "['tensorboard']"
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_the_guides_commands(project: Workspace, tracked: Path) -> None:
     guide = (project.path / "docs/guide.md").read_text("utf-8").partition("\n## Trackers\n")[2]
     commands = guide.split("```")[1].partition("\n")[2]

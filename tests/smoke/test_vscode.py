@@ -16,7 +16,7 @@ import pytest
 from debugger import Debugger
 from peer import Message, server
 from support import ROOT
-from workspace import EXHAUSTIVE, FRAMEWORKS, SHARED_FILES, SMALL, Workspace, snapshot, workspace
+from workspace import EXHAUSTIVE, FIRST_FRAMEWORK, FRAMEWORKS, SMALL, Workspace, snapshot, workspace
 
 LOOK = """from PACKAGE.settings import ModelSettings
 
@@ -91,7 +91,7 @@ STOPS = {
 
 
 ONLY_WITH = {DDP: "pytorch", MULTIWORKER: "tensorflow"}
-BRIEF = {"pytorch": STOPS.keys() - {"Train one step"}, "tensorflow": {"Train", MULTIWORKER}}
+BRIEF = {"pytorch": STOPS.keys() - {"Train one step"}, "tensorflow": {"Train"}}
 CASES = [
     (framework, name)
     for framework in FRAMEWORKS
@@ -164,7 +164,7 @@ SLOW = {"lint": "", "test": ""}  # what they run, other tests run too
 NOT_RUN = {"setup", "update", "search", "demo", "tensorboard"}
 
 
-@SHARED_FILES
+@FIRST_FRAMEWORK
 def test_tasks_do_what_they_say(project: Workspace) -> None:
     tasks = {task["label"]: task for task in read(project, "tasks.json")["tasks"]}
     assert {label for label, task in tasks.items() if not task.get("hide")} == {*TASKS, *SLOW, *NOT_RUN}

@@ -14,7 +14,7 @@ import owner
 from choices import CHOICES, can_be
 from history import MINOR, NOW, commit, git
 from support import FRAMEWORKS, ROOT, Project
-from workspace import EXHAUSTIVE, Workspace
+from workspace import EXHAUSTIVE, IN_DEPTH, Workspace
 
 COPIER = Path(sys.executable).with_name("copier")
 # Yours, or made by a command: as an update finds them.
@@ -162,7 +162,7 @@ def test_an_update_names_conflicts_and_tests_nothing(template: Path, tmp_path: P
     )
 
 
-@pytest.mark.skipif(not EXHAUSTIVE, reason="makes an environment of its own: make test-all")
+@IN_DEPTH
 def test_an_update_sets_up_and_tests(template: Path, tmp_path: Path) -> None:
     project = Project(owner.generate(template, NOW, tmp_path / "project").path)
     (project.path / ".venv").unlink()
