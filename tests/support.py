@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
 import copier
+import jinja2
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,6 +61,23 @@ def setup_env() -> dict[str, str]:
 def pip_setting(name: str) -> str:
     pip = shutil.which("pip")
     return subprocess.run([pip, "config", "get", name], capture_output=True, text=True).stdout.strip() if pip else ""
+
+
+def compile_once() -> None:
+    """Keep what Jinja compiles: Copier brings it a thousand small templates a project, the same for each."""
+    known: dict[object, Any] = {}
+    compile_template = jinja2.Environment.compile
+
+    def compile_new(self: jinja2.Environment, source: Any, *names: Any, **options: Any) -> Any:
+        key = (type(self), self.lexer, *self.extensions, source, *names, *options.items())
+        if key not in known:
+            known[key] = compile_template(self, source, *names, **options)
+        return known[key]
+
+    jinja2.Environment.compile = compile_new  # type: ignore[method-assign]
+
+
+compile_once()
 
 
 @cache

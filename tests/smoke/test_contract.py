@@ -113,7 +113,7 @@ MISTAKES = [
         "data.py: train.read",
         "give float32 for 'columns', got float64",
         "data.py",
-        ("bunch.data.astype(np.float32)", "bunch.data"),
+        ('data_raw.csv.gz", np.float32)', 'data_raw.csv.gz")'),
     ),
     tabular(
         "float64-by-augmentation",
@@ -457,7 +457,7 @@ EXCEPTIONS = [
         "data.py: build_datasets",
         "KeyError",
         "data.py",
-        ("bunch.target.astype", 'bunch["targets"].astype'),
+        ('distribution("scikit-learn")', '{}["scikit-learn"]'),
     ),
     tabular(
         "in-augment",
