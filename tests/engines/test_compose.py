@@ -15,7 +15,7 @@ import pytest
 from compose import BIN, Stack, stack
 
 from programs import find_postgres_program
-from workspace import SMALL, Workspace, error_line, workspace
+from workspace import EXHAUSTIVE, SMALL, Workspace, error_line, workspace
 
 from conftest import required
 
@@ -29,7 +29,7 @@ print(*(each["Key"] for each in objects["Contents"]), sep="\\n")
 """
 
 
-@pytest.fixture(scope="module", params=["startup", "large-org"])
+@pytest.fixture(scope="module", params=["large-org", "startup"] if EXHAUSTIVE else ["large-org"])
 def preset(request: pytest.FixtureRequest) -> str:
     if request.param == "large-org":
         required(find_postgres_program("initdb"), "PostgreSQL")

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from debugger import Debugger
 from peer import server
-from workspace import SMALL, workspace
+from workspace import IN_DEPTH, SMALL, workspace
 
 
+@IN_DEPTH
 def test_a_breakpoint_in_the_demo_holds(browser: str, tmp_path: Path) -> None:
     from demo import is_healthy, opened
 

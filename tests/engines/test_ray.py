@@ -18,6 +18,7 @@ from distribution import THREE_EPOCHS, TWENTY_STEPS, distribution_problems, fami
 from workspace import (
     EXHAUSTIVE,
     FRAMEWORKS,
+    IN_DEPTH,
     SMALL,
     Workspace,
     error_line,
@@ -125,6 +126,7 @@ def test_a_killed_worker_is_replaced(
     assert [bool(re.search(r", from step [1-9]", start)) for start in starts] == [False, True]
 
 
+@IN_DEPTH
 def test_what_is_wrong_for_every_attempt_is_not_tried_again(project: Workspace) -> None:
     diverge = (*SMALL, "--optimizer.name", "sgd", "--optimizer.learning-rate", "1e30")
     command = (project.python, "launch/ray/train.py", "--workers", "2", "--run-name", "diverged")
@@ -253,6 +255,7 @@ def test_eight_runs_wait_for_two_gpus(project: Workspace, queue: Queue) -> None:
     assert not [name for *_, name in read_metrics(holders[0]) if "again" in name]
 
 
+@IN_DEPTH
 def test_the_queue_ends_its_own_head_alone(project: Workspace, queue: Queue, tmp_path: Path) -> None:
     other = Queue(project, tmp_path / "other")
     try:

@@ -60,12 +60,12 @@ def count_right(lines: str) -> tuple[int, int]:
     return sum(Path(row["file"]).name.split("-")[1] == row["label"] for row in rows), len(rows)
 
 
-@SOLO
+@IN_DEPTH  # each change checks the same by the hooks, in tests/render
 def test_style_and_types(project: Project) -> None:
     project.make("lint", env=FAST)
 
 
-@SOLO
+@IN_DEPTH
 def test_hooks_pass_and_change_nothing(project: Project) -> None:
     done = project.run(project.python, "-m", "pre_commit", "run", "--all-files", env=FAST)
     assert done.stdout.count("Passed") >= 5, done.stdout
