@@ -194,7 +194,7 @@ def until(queue: Queue, states: set[str], *names: str) -> None:
         assert len(running) <= (1 if EIGHT[-1] in running else 2), now
         if {now[name] for name in names} <= states:
             return
-        time.sleep(2)  # asking takes a core
+        time.sleep(6)  # asking takes a core for half of it
     raise AssertionError(f"not {states}: {now}")
 
 
