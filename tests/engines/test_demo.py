@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support import ROOT
-from workspace import EXHAUSTIVE, FRAMEWORKS, SMALL, Workspace
+from workspace import FIRST, SMALL, Workspace
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -28,7 +28,7 @@ class Demo:
 
 
 # The demo is the same text in both frameworks; one page reads checkpoints.
-@pytest.fixture(scope="module", params=FRAMEWORKS if EXHAUSTIVE else FRAMEWORKS[:1])
+@pytest.fixture(scope="module", params=FIRST)
 def demo(browser: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     from demo import served, trained_project
 

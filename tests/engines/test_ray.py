@@ -17,6 +17,7 @@ import pytest
 from distribution import THREE_EPOCHS, TWENTY_STEPS, distribution_problems, family, free_ports, listening
 from workspace import (
     EXHAUSTIVE,
+    FIRST,
     FRAMEWORKS,
     IN_DEPTH,
     SMALL,
@@ -35,7 +36,7 @@ EIGHT = [f"tiny-{number}" for number in range(8)]
 IN_BOTH = pytest.mark.parametrize("project", FRAMEWORKS, indirect=True)
 
 
-@pytest.fixture(scope="module", params=FRAMEWORKS if EXHAUSTIVE else FRAMEWORKS[:1])
+@pytest.fixture(scope="module", params=FIRST)
 def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     dest = tmp_path_factory.mktemp("ray") / "project"
     return workspace(dest, request.param, launchers=["ray"])

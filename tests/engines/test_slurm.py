@@ -15,6 +15,7 @@ from distribution import THREE_EPOCHS, TWENTY_STEPS, distribution_problems
 from programs import SLURM, find_slurm_program
 from workspace import (
     EXHAUSTIVE,
+    FIRST,
     FRAMEWORKS,
     IN_DEPTH,
     Workspace,
@@ -40,7 +41,7 @@ def slurm() -> Iterator[Slurm]:
         yield started
 
 
-@pytest.fixture(scope="module", params=FRAMEWORKS if EXHAUSTIVE else FRAMEWORKS[:1])
+@pytest.fixture(scope="module", params=FIRST)
 def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return workspace(tmp_path_factory.mktemp("slurm") / "project", request.param, launchers=["slurm"])
 

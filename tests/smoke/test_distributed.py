@@ -77,8 +77,9 @@ def test_shards_go_on_in_any_number_of_processes(project: Workspace, single: Pat
         assert differences(project, single, run)["last model"] <= TOLERANCE
         shards = [path.name for path in (run / "checkpoints").glob("last-*")]
         assert len(shards) == (0 if processes == 1 else processes), "those of before are gone"
-    project.cli("evaluate", run)
-    project.cli("export", run)  # which compares what it wrote with the model
+        if EXHAUSTIVE or processes == 4:
+            project.cli("evaluate", run)
+            project.cli("export", run)  # which compares what it wrote with the model
     (run / "checkpoints/last-20-2-of-4.pt").write_bytes(b"")
     done = project.cli("export", run, "--checkpoint", "last", check=False)
     assert "last-20-2-of-4.pt: not a readable checkpoint" in error_line(done)

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from support import ROOT
-from workspace import EXHAUSTIVE, FRAMEWORKS, SMALL, Workspace, workspace
+from workspace import FIRST, FRAMEWORKS, SMALL, Workspace, workspace
 
 FILES = {
     "pytorch": {"onnx": "model.onnx", "pt2": "model.pt2", "torchscript": "model.torchscript.pt"},
     "tensorflow": {"onnx": "model.onnx", "savedmodel": "savedmodel"},
 }
 CASES = [(framework, form, "best") for framework in FRAMEWORKS for form in FILES[framework]]
-CASES += [(framework, "onnx", "last") for framework in (FRAMEWORKS if EXHAUSTIVE else FRAMEWORKS[:1])]
+CASES += [(framework, "onnx", "last") for framework in FIRST]
 
 
 @pytest.fixture(scope="module", params=FRAMEWORKS)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from workspace import EXHAUSTIVE, FIRST_FRAMEWORK, FRAMEWORKS, SMALL, Workspace, error_line, status, workspace
+from workspace import FIRST, FIRST_FRAMEWORK, SMALL, Workspace, error_line, status, workspace
 
 PICTURES = 48
 FOLDER = ("--data.source", "image-folder", "--data.folder", "pictures", "--data.image-size", "16")
 
 
-@pytest.fixture(scope="module", params=FRAMEWORKS if EXHAUSTIVE else FRAMEWORKS[:1])
+@pytest.fixture(scope="module", params=FIRST)
 def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     project = workspace(tmp_path_factory.mktemp("images") / "project", request.param)
     project.script("write_pictures.py", "pictures", f"0-{PICTURES}")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from workspace import EXHAUSTIVE, FRAMEWORKS, Workspace, workspace
+from workspace import FIRST, Workspace, workspace
 
 EPOCHS = 2
 Reads = list[tuple[int, int]]
@@ -37,7 +37,7 @@ def order_problems(reads: Reads) -> list[str]:
     return problems
 
 
-@pytest.fixture(scope="module", params=FRAMEWORKS if EXHAUSTIVE else FRAMEWORKS[:1])
+@pytest.fixture(scope="module", params=FIRST)
 def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return workspace(tmp_path_factory.mktemp("order") / "project", request.param)
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from workspace import EXHAUSTIVE, FRAMEWORKS, Workspace, error_line, workspace
+from workspace import FIRST, Workspace, error_line, workspace
 
 TRAIN, QUEUE = "launch/ray/train.py", "launch/ray/gpu_queue.py"
 
 
-@pytest.fixture(scope="module", params=FRAMEWORKS if EXHAUSTIVE else FRAMEWORKS[:1])
+@pytest.fixture(scope="module", params=FIRST)
 def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return workspace(tmp_path_factory.mktemp("ray") / "project", request.param, launchers=["ray"])
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from owners import TASKS, install
-from workspace import EXHAUSTIVE, FRAMEWORKS, Workspace, differences, read_metrics, status
+from workspace import EXHAUSTIVE, FIRST, FRAMEWORKS, Workspace, differences, read_metrics, status
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 # Fifteen steps an epoch: the end, at step 36, and the kill, after step 22, lie within epochs.
@@ -101,7 +101,7 @@ def of(*names: str) -> pytest.MarkDecorator:
 
 
 # Of files that are the same text in both frameworks; in the exhaustive form with both.
-SHARED = of(*(FRAMEWORKS if EXHAUSTIVE else FRAMEWORKS[:1]))
+SHARED = of(*FIRST)
 SEQUENCE = of("sequence")
 
 

@@ -16,9 +16,8 @@ import pytest
 
 from support import WIDE
 from workspace import (
-    EXHAUSTIVE,
+    FIRST,
     FIRST_FRAMEWORK,
-    FRAMEWORKS,
     SMALL,
     Workspace,
     error_line,
@@ -41,7 +40,7 @@ KEYS = {
 }
 
 
-@pytest.fixture(scope="module", params=FRAMEWORKS if EXHAUSTIVE else FRAMEWORKS[:1])
+@pytest.fixture(scope="module", params=FIRST)
 def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     made = workspace(tmp_path_factory.mktemp("tracking") / "project", request.param, trackers=TRACKERS)
     made.run("git", "init", "--quiet")

@@ -19,9 +19,9 @@ from support import Project, render, setup_env, shared_project
 
 HERE = Path(__file__).parent
 EXHAUSTIVE = os.environ.get("MLSTACK_EXHAUSTIVE") == "1"
-# For a test of files that are the same text in both frameworks, or of what another one sees in the second too:
-# it runs with the first, and in the exhaustive form with both.
-FIRST_FRAMEWORK = pytest.mark.parametrize("project", FRAMEWORKS if EXHAUSTIVE else FRAMEWORKS[:1], indirect=True)
+# For a test of files that are the same text in both frameworks, or of what another one sees in the second too.
+FIRST = FRAMEWORKS if EXHAUSTIVE else FRAMEWORKS[:1]
+FIRST_FRAMEWORK = pytest.mark.parametrize("project", FIRST, indirect=True)
 IN_DEPTH = pytest.mark.skipif(not EXHAUSTIVE, reason="in the exhaustive form: make test-all")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
 # Small enough for seconds, with every part of the state in use: AdamW, its schedule, augmentation.
