@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -54,6 +55,8 @@ def missing_from_apt() -> Iterator[str]:
     if not shutil.which("wget"):
         yield "wget"
     yield from (name for name in COMPILER if not shutil.which(name))
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        yield "python3-dev"
     yield from (package for package, program in SLURM.items() if not find_slurm_program(program))
 
 

@@ -86,6 +86,12 @@ def read_answers(text: str) -> dict[str, Any]:
     return answers
 
 
+def finished(done: subprocess.CompletedProcess[str], check: bool) -> subprocess.CompletedProcess[str]:
+    if check and done.returncode:
+        raise AssertionError(f"{done.args} exited {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done
+
+
 @dataclass(frozen=True)
 class Project:
     """A generated project."""
@@ -124,9 +130,7 @@ class Project:
             text=True,
             timeout=timeout,
         )
-        if check and done.returncode:
-            raise AssertionError(f"{command} exited {done.returncode}\n{done.stdout}\n{done.stderr}")
-        return done
+        return finished(done, check)
 
     def make(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """`make TARGET VARIABLE=value ...` in the project."""

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+import preload
 from support import FRAMEWORKS as FRAMEWORKS
-from support import Project, render, setup_env, shared_project
+from support import Project, finished, render, setup_env, shared_project
 
 HERE = Path(__file__).parent
 EXHAUSTIVE = os.environ.get("MLSTACK_EXHAUSTIVE") == "1"
@@ -44,9 +45,26 @@ class Workspace(Project):
     ) -> subprocess.CompletedProcess[str]:
         return super().run(*command, check=check, timeout=timeout, env=self.env | dict(env or {}))
 
+    def python_run(
+        self,
+        *command: str | Path,
+        check: bool = True,
+        timeout: float = 600,
+        env: Mapping[str, str] | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """`python COMMAND`; where nothing is asked of its environment, without the start of the framework."""
+        if env or EXHAUSTIVE:
+            return self.run(self.python, *command, check=check, timeout=timeout, env=env)
+        words = [str(part) for part in command]
+        python = self.python.parent.resolve() / self.python.name
+        return finished(preload.run(python, self.answers["framework"], words, self.path, self.env, timeout), check)
+
+    def cli(self, *arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+        return self.python_run("-m", self.package, *arguments, **options)
+
     def script(self, name: str, *arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run one of this folder's scripts with the project's interpreter."""
-        return self.run(self.python, HERE / name, *arguments, **options)
+        return self.python_run(HERE / name, *arguments, **options)
 
     @property
     def suffix(self) -> str:
