@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from workspace import SMALL, Workspace, error_line, read_accuracy, read_metrics, wait_until, workspace
+from workspace import SMALL, Workspace, error_line, last_step, read_accuracy, read_metrics, wait_until, workspace
 
 ONE_EPOCH = (*SMALL, "--trainer.max-epochs", "1", "--tracking.trackers", "[]")
 
@@ -20,7 +20,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     measured = made.train("measured", *ONE_EPOCH, "--trainer.max-epochs", "3", "--seed", "1")
     made.cli("evaluate", measured)
     with made.started_cli("train", "--run-name", "killed", *ONE_EPOCH, "--trainer.max-epochs", "500") as process:
-        wait_until(lambda: (made.run_dir("killed") / "metrics.jsonl").is_file(), process, "it trains")
+        wait_until(lambda: last_step(made.run_dir("killed")) > 0, process, "it trains")
         process.kill()
         process.wait()
     return made

@@ -21,6 +21,7 @@ from workspace import (
     SMALL,
     Workspace,
     error_line,
+    last_step,
     read_metrics,
     status,
     wait_until,
@@ -154,7 +155,7 @@ def test_a_search_that_was_stopped_goes_on(project: Workspace, engine: str, numb
     words = (*first, "--trials", "2", "--workers", "2")
     runs = [project.path / f"runs/{name}/trial-000{each}" for each in range(2)]
     with project.started_cli(*words, *LONG) as process:
-        wait_until(lambda: all((run / "metrics.jsonl").is_file() for run in runs), process, "both train")
+        wait_until(lambda: all(map(last_step, runs)), process, "both train")
         process.send_signal(number)
         ended = process.wait(60)
     if number != signal.SIGKILL:
@@ -181,7 +182,7 @@ def test_ray_replaces_a_killed_worker(project: Workspace) -> None:
     words = ("search", "--space", "configs/search/wide.yaml", "--search-name", "replaced", "--engine", "ray")
     run = project.path / "runs/replaced/trial-0000"
     with project.started_cli(*words, "--trials", "1", *LONG) as process:
-        wait_until(lambda: (run / "metrics.jsonl").is_file(), process, "trial 0 trains")
+        wait_until(lambda: last_step(run) > 0, process, "trial 0 trains")
         training = json.loads((run / "status.json").read_text("utf-8"))["pid"]
         worker = int(Path(f"/proc/{training}/stat").read_text("utf-8").rpartition(")")[2].split()[1])
         assert b"ray::" in Path(f"/proc/{worker}/cmdline").read_bytes()

@@ -29,7 +29,6 @@ from workspace import (
 
 TRACKERS = WIDE["trackers"]
 TWO_EPOCHS = (*SMALL, "--trainer.max-epochs", "2")
-LONG = (*SMALL, "--trainer.max-epochs", "6", "--trainer.checkpoint-every", "10")
 LONGER = (*SMALL, "--trainer.max-epochs", "30")
 NONE = ("--tracking.trackers", "[]")
 KEYS = {
@@ -125,7 +124,7 @@ assert [output.name for output in model.metadata.signature.outputs.inputs] == [n
 @FIRST_FRAMEWORK
 def test_a_run_that_goes_on_is_one_run(project: Workspace) -> None:
     run = project.run_dir("goes-on")
-    with project.started_cli("train", "--run-name", run.name, *LONG) as process:
+    with project.started_cli("train", "--run-name", run.name, *LONGER, "--trainer.checkpoint-every", "10") as process:
         wait_until(lambda: (run / "tracking/mlflow.json").is_file() and last_step(run) >= 25, process, "step 25")
         process.kill()
         process.wait()
@@ -136,7 +135,7 @@ def test_a_run_that_goes_on_is_one_run(project: Workspace) -> None:
         assert process.wait(120) == 130
     for tracker in TRACKERS[1:]:
         assert stored(project, tracker, run)["status"] == "interrupted"
-    project.cli("train", "--resume", run)
+    project.cli("train", "--resume", run, "--trainer.max-epochs", "6")
     for tracker in TRACKERS:
         found = stored(project, tracker, run)
         assert without_speed(told(found)) == without_speed(logged(run)), tracker
