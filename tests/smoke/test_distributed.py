@@ -220,11 +220,13 @@ def test_a_loss_that_is_not_finite_is_not_tried_again(project: Workspace) -> Non
     assert status(project.run_dir("diverged")) == "failed"
 
 
-@pytest.mark.parametrize("rate", ["1e30", "0.05"] if EXHAUSTIVE else ["1e30"])
-def test_no_thread_of_gloo_outlives_the_processes_group(project: Workspace, rate: str) -> None:
-    """Else a process now and then aborts at its end (list_threads.py runs the command line in this process)."""
+@pytest.mark.parametrize(
+    ("ending", "rate"), [("failed", "1e30"), ("interrupted", "0.05"), *([("finished", "0.05")] if EXHAUSTIVE else [])]
+)
+def test_no_thread_of_gloo_outlives_the_processes_group(project: Workspace, ending: str, rate: str) -> None:
+    """Else a process now and then aborts at its end, or never ends (list_threads.py runs the command line)."""
     torchrun = (project.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    words = ("train", "--run-name", f"threads-{rate}", *EXACT, rate, "--trainer.max-steps", "4")
-    done = project.run(*torchrun, HERE / "list_threads.py", project.package, *words)
+    words = ("train", "--run-name", f"threads-{ending}", *EXACT, rate, "--trainer.max-steps", "4")
+    done = project.run(*torchrun, HERE / "list_threads.py", ending, project.package, *words)
     assert "gloo threads []" in done.stdout
-    assert status(project.run_dir(f"threads-{rate}")) == ("finished" if rate == "0.05" else "failed")
+    assert status(project.run_dir(f"threads-{ending}")) == ending

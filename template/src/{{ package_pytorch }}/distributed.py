@@ -104,8 +104,8 @@ class DDPRuntime(Runtime):
         dist.init_process_group(backend, store=attempt, rank=self.rank, world_size=self.world_size)
 
     def leave(self) -> None:
-        """gloo's threads end with the last reference to the group, as a DDP model holds one; a thread that outlives
-        Python aborts the process (PyTorch 2.13)."""
+        """gloo's threads end with the last reference to the group. A thread that outlives Python aborts the process;
+        one that a DDP model ends waits for Python's lock, which the model's end holds, for ever (PyTorch 2.13)."""
         gc.collect()
         dist.destroy_process_group()
 
@@ -193,7 +193,10 @@ def start(trainer: TrainerSettings) -> Iterator[Runtime]:
     try:
         yield runtime
     except UserError as error:
-        traceback.clear_frames(error.__traceback__)
+        cause: BaseException | None = error
+        while cause is not None:  # its frames hold the model
+            traceback.clear_frames(cause.__traceback__)
+            cause = cause.__context__
         runtime.leave()
         raise
     runtime.leave()
