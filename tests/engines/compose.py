@@ -100,7 +100,7 @@ class Stack:
                 subprocess.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, kept], check=True)
                 (kept / "constraints.txt").write_bytes(pins)
                 install = f"{uv} pip install --quiet --compile-bytecode --python {kept}/bin/python "
-                words = recipe.replace("pip install --no-cache-dir ", install).replace("/tmp/", f"{kept}/")
+                words = recipe.replace("/tmp/", f"{kept}/").replace("pip install --no-cache-dir ", install)
                 subprocess.run(["sh", "-euc", words], check=True)
                 (kept / ".ready").touch()
         return kept
